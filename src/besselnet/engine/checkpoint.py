@@ -1,0 +1,125 @@
+"""The complete state of a training in one safetensors file, replaced atomically.
+
+Tensors (weights, moving average, best weights, optimiser moments) are stored by name; everything
+else (position, history) is JSON in the file's header. Reading it parses numbers and text and can
+never run code. The state of the random generators and of the sampler needs no bytes of its own:
+`fit` derives both from the seed and the position, which are stored.
+"""
+
+import errno
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from besselnet.engine.atomic import write_atomically
+
+CHECKPOINT_FORMAT = "1"
+
+
+@dataclass
+class Checkpoint:
+    """Named groups of tensors (`groups["model"]["conv.weight"]`) and JSON values beside them."""
+
+    groups: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
+    """Write `checkpoint`; on failure the file at `path`, if any, is left as it was."""
+    tensors = {
+        f"{group}/{name}": tensor
+        for group, members in checkpoint.groups.items()
+        for name, tensor in members.items()
+    }
+    header = {
+        "format": CHECKPOINT_FORMAT,
+        "groups": json.dumps(list(checkpoint.groups)),
+        "values": json.dumps(checkpoint.values),
+    }
+    write_atomically(path, save(_storable(tensors), metadata=header))
+
+
+def load_checkpoint(path: str | Path) -> Checkpoint:
+    """Read what `save_checkpoint` wrote, onto the CPU."""
+    header, tensors = _read(path)
+    if header.get("format") != CHECKPOINT_FORMAT:
+        raise ValueError(
+            f"{path}: checkpoint format {header.get('format')!r} is not the format "
+            f"{CHECKPOINT_FORMAT!r} of this besselnet: use the version that wrote it"
+        )
+    checkpoint = Checkpoint(
+        groups={group: {} for group in json.loads(header["groups"])},
+        values=json.loads(header["values"]),
+    )
+    for name, tensor in tensors.items():
+        group, _, member = name.partition("/")
+        checkpoint.groups[group][member] = tensor
+    return checkpoint
+
+
+def save_weights(path: str | Path, module: torch.nn.Module) -> None:
+    """Write the `state_dict` of `module` as a plain safetensors file, atomically."""
+    write_atomically(path, save(_storable(module.state_dict())))
+
+
+def load_weights(path: str | Path, module: torch.nn.Module) -> None:
+    """Load what `save_weights` wrote; names and shapes must be those of `module`."""
+    _, state = _read(path)
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        one_line = " ".join(str(error).split())
+        raise ValueError(f"{path} does not fit the model: {one_line}") from None
+
+
+def split_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The per-parameter state as (tensors, other values), both keyed `"parameter/name"`.
+
+    Hyper-parameters are left out: they are in the configuration, and the learning rate is a
+    function of the step.
+    """
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for parameter, state in optimizer.state_dict()["state"].items():
+        for name, value in state.items():
+            (tensors if isinstance(value, Tensor) else values)[f"{parameter}/{name}"] = value
+    return tensors, values
+
+
+def restore_optimizer_state(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], values: Mapping[str, Any]
+) -> None:
+    """Undo `split_optimizer_state`."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in [*tensors.items(), *values.items()]:
+        parameter, _, name = key.partition("/")
+        state.setdefault(int(parameter), {})[name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU: safetensors refuses tensors that share memory, as tied weights do."""
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+
+
+def _read(path: str | Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Header and tensors of a safetensors file."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in names}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None

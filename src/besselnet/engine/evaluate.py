@@ -1,0 +1,219 @@
+"""How good a classifier is: accuracy, confusion, each class; and what turning the images changes."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MeanMetric, Metric
+from torchmetrics.classification import MulticlassConfusionMatrix
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result of `evaluate`.
+
+    Attributes:
+        loss: mean cross-entropy.
+        confusion: (K, K) counts; entry (i, j) counts images of class i taken for class j.
+        metrics: values of the further metrics asked for.
+    """
+
+    loss: float
+    confusion: Tensor
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def images(self) -> int:
+        return int(self.confusion.sum())
+
+    @property
+    def accuracy(self) -> float:
+        return self.confusion.diagonal().sum().item() / self.images
+
+    def per_class(self) -> list[dict[str, float]]:
+        """Images, recall, precision and F1 of each class; a ratio of nothing counts as 0."""
+        right = self.confusion.diagonal().tolist()
+        true, guessed = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
+        return [
+            {
+                "images": t,
+                "recall": r / t if t else 0.0,
+                "precision": r / g if g else 0.0,
+                "f1": 2 * r / (t + g) if t + g else 0.0,
+            }
+            for r, t, g in zip(right, true, guessed)
+        ]
+
+    def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """JSON values, with the classes by name where names are given."""
+        names = classes or [str(i) for i in range(len(self.confusion))]
+        return {
+            "images": self.images,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            **self.metrics,
+            "classes": dict(zip(names, self.per_class())),
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def evaluate(
+    model: nn.Module,
+    batches: Batches,
+    *,
+    metrics: Mapping[str, Metric] | None = None,
+    device: torch.device | str | None = None,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Evaluation:
+    """Evaluate `model` on all of `batches` in eval mode, and leave its mode as it was.
+
+    With several processes each takes its share of the batches; the result is that of all.
+
+    Args:
+        metrics: further torchmetrics, updated with (logits, labels).
+        device: where the images go; by default where the parameters are.
+        autocast: context of the forward pass, such as `fabric.autocast`.
+    """
+    device = device or _device_of(model)
+    extra = {name: metric.to(device) for name, metric in (metrics or {}).items()}
+    loss = MeanMetric().to(device)
+    confusion: MulticlassConfusionMatrix | None = None
+    for metric in extra.values():
+        metric.reset()
+    with _evaluating(model):
+        for images, labels in batches:
+            images, labels = images.to(device), labels.to(device)
+            with autocast():
+                logits = model(images).float()
+            if confusion is None:
+                classes = logits.shape[1]
+                confusion = MulticlassConfusionMatrix(classes, validate_args=False).to(device)
+            loss.update(F.cross_entropy(logits, labels), weight=len(labels))
+            confusion.update(logits, labels)
+            for metric in extra.values():
+                metric.update(logits, labels)
+    if confusion is None:
+        raise ValueError("cannot evaluate on no batches at all")
+    return Evaluation(
+        loss=loss.compute().item(),
+        confusion=confusion.compute().cpu(),
+        metrics={name: metric.compute().item() for name, metric in extra.items()},
+    )
+
+
+@dataclass(frozen=True)
+class TurnedEvaluation:
+    """Result of `evaluate_turned`: one entry per angle, and what they come to.
+
+    Attributes:
+        angles: degrees, counter-clockwise; the first is 0.
+        accuracy: share of right answers at each angle.
+        agreement: share of images given the same class as upright, at each angle.
+        drift: mean length of the change of the logits against upright, divided by the mean length
+            of the upright logits (both after subtracting the mean over classes, which
+            classification ignores), at each angle.
+    """
+
+    angles: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    agreement: tuple[float, ...]
+    drift: tuple[float, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values: the summary, then the curves."""
+        turned = slice(1, None)
+        return {
+            "upright_accuracy": self.accuracy[0],
+            "turned_accuracy": _mean(self.accuracy[turned]),
+            "accuracy_spread": max(self.accuracy) - min(self.accuracy),
+            "agreement": _mean(self.agreement[turned]),
+            "logit_drift": _mean(self.drift[turned]),
+            "angles": list(self.angles),
+            "accuracy": list(self.accuracy),
+            "agreement_by_angle": list(self.agreement),
+            "drift_by_angle": list(self.drift),
+        }
+
+
+def evaluate_turned(
+    model: nn.Module,
+    batches: Batches,
+    turn: Callable[[Tensor, Tensor], Tensor],
+    *,
+    angles: int = 24,
+    device: torch.device | str | None = None,
+) -> TurnedEvaluation:
+    """Evaluate `model` on every image turned by each of `angles` angles, equally spaced from 0.
+
+    Args:
+        turn: `turn(images, degrees)` gives the turned images, such as
+            `besselnet.data.rotate_images`; degrees has one entry per image.
+        angles: how many, at least 2.
+        device: where the images go; by default where the parameters are.
+    """
+    if angles < 2:
+        raise ValueError(f"angles must be at least 2, got {angles}")
+    device = device or _device_of(model)
+    degrees = torch.arange(angles) * (360 / angles)
+    right, agree = torch.zeros(angles), torch.zeros(angles)
+    moved = torch.zeros(angles, dtype=torch.float64)
+    images_seen, length = 0, 0.0
+    with _evaluating(model):
+        for images, labels in batches:
+            images, labels = images.to(device), labels.to(device)
+            upright = _centred(model(images))
+            images_seen += len(labels)
+            length += upright.norm(dim=1).sum().item()
+            for i, angle in enumerate(degrees.tolist()):
+                logits = upright
+                if i:
+                    logits = _centred(model(turn(images, images.new_full((len(images),), angle))))
+                right[i] += (logits.argmax(1) == labels).sum().item()
+                agree[i] += (logits.argmax(1) == upright.argmax(1)).sum().item()
+                moved[i] += (logits - upright).norm(dim=1).sum().item()
+    if not images_seen:
+        raise ValueError("cannot evaluate on no batches at all")
+    return TurnedEvaluation(
+        angles=tuple(degrees.tolist()),
+        accuracy=tuple((right / images_seen).tolist()),
+        agreement=tuple((agree / images_seen).tolist()),
+        drift=tuple((moved / length).tolist()) if length else (0.0,) * angles,
+    )
+
+
+class _evaluating:
+    """Context without gradients in which every part of `model` is in eval mode; then as before."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modes = {module: module.training for module in model.modules()}
+        self._no_grad = torch.no_grad()
+
+    def __enter__(self) -> None:
+        for module in self._modes:
+            module.training = False
+        self._no_grad.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._no_grad.__exit__(*error)
+        for module, mode in self._modes.items():
+            module.training = mode
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+def _centred(logits: Tensor) -> Tensor:
+    logits = logits.float()
+    return logits - logits.mean(1, keepdim=True)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

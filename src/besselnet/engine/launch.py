@@ -1,0 +1,40 @@
+"""Devices and processes: a lightning-fabric `Fabric` from the training configuration."""
+
+import logging
+import os
+
+from lightning_fabric import Fabric
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+
+from besselnet.engine.config import TrainConfig
+
+
+def launch(config: TrainConfig) -> Fabric:
+    """Start the processes that `config` asks for and return this process's handle on them.
+
+    With more than one process and outside torchrun, the running program is started again once per
+    further process: what stands before this call happens in each of them. Under torchrun the
+    processes exist already, and their number rules over `config.devices` and `config.nodes`.
+    """
+    devices, nodes = config.devices, config.nodes
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    # Fabric's own notices tell how it works inside, not how the training goes.
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    try:
+        fabric = Fabric(
+            accelerator=config.device,
+            devices=devices,
+            num_nodes=nodes,
+            strategy="ddp" if devices * nodes > 1 else "auto",
+            precision=config.precision,
+        )
+    except (MisconfigurationException, RuntimeError) as error:
+        one_line = " ".join(str(error).split())
+        raise ValueError(
+            f"device {config.device!r} with devices={devices}, precision={config.precision!r} "
+            f"cannot be used here: {one_line}"
+        ) from None
+    fabric.launch()
+    return fabric
