@@ -1,0 +1,59 @@
+"""The tables of a layer and what decides them."""
+
+import numpy as np
+import pytest
+import torch
+
+from besselnet.core import sampled_basis
+from besselnet.functional import BasisSpec
+
+
+@pytest.mark.parametrize(
+    ("kernel_size", "cutoff", "count"),
+    [(7, "soft", 36), (7, "strong", 12), (9, "soft", 59), (9, "strong", 17), (1, "soft", 1)],
+)
+def test_real_weights_per_channel_pair(kernel_size, cutoff, count):
+    spec = BasisSpec.checked(kernel_size, cutoff=cutoff)
+    assert spec.num_weights == count
+    assert spec.tables()[0].shape == (count, kernel_size, kernel_size)
+
+
+@pytest.mark.parametrize(("symmetry", "maps"), [("SO(2)", 19), ("O(2)", 37)])
+def test_maps_per_output_channel(symmetry, maps):
+    """10 orders at k=7 soft: 2 v_max - 1 real maps, 4 v_max - 3 with reflections."""
+    assert BasisSpec.checked(7, cutoff="soft", symmetry=symmetry).num_maps == maps
+
+
+def test_tables_are_real_parts_then_imaginary_parts():
+    spec = BasisSpec.checked(5, cutoff="soft", scales=(-2, 0, 2))
+    for size, table in zip((3, 5, 7), spec.tables(dtype=torch.float64)):
+        taps = sampled_basis(size, spec.modes, "bilinear")
+        whole = [m.order > 0 for m in spec.modes.modes]
+        expected = np.concatenate([taps.real, taps.imag[whole]])
+        assert np.array_equal(table.numpy(), expected)
+        # What is left out is zero.
+        assert np.abs(taps.imag[np.logical_not(whole)]).max() < 1e-15
+
+
+def test_equal_specs_are_equal_keys():
+    one, other = (BasisSpec.checked(7, cutoff=c, scales=[-2, 0]) for c in ("strong", 0.5))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != BasisSpec.checked(7, cutoff=0.6, scales=[-2, 0])
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        *(("kernel_size", v) for v in (0, -3, 2.5, "7", None, True, (3, 5), (3, 3, 3))),
+        *(("symmetry", v) for v in ("so(2)", "C4", None)),
+        *(("cutoff", v) for v in (0, -1.0, float("nan"), float("inf"), "weak", None, True)),
+        *(("sampling", v) for v in ("nearest", None)),
+        *(("scales", v) for v in ((), (0, 0), (1,), (0.0, 2.0), "02", 2, (-6, 0), (-8,))),
+    ],
+)
+def test_bad_values_are_named(argument, value):
+    arguments = {"kernel_size": 5} | {argument: value}
+    with pytest.raises(ValueError, match="allowed") as raised:
+        BasisSpec.checked(**arguments)
+    assert f"{argument}={value!r}" in str(raised.value)
