@@ -1,0 +1,169 @@
+"""Downloads with checksum, progress bar and resumption, through pooch."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pooch
+import requests
+from filelock import FileLock
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+_CHUNK = 1 << 18
+_TIMEOUT = (10, 60)
+
+
+@dataclass(frozen=True)
+class Download:
+    """A published file: its name, where it can be had (mirrors in order), and its checksum.
+
+    `checksum` is "algorithm:hex digits", as pooch takes it.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    checksum: str
+
+
+def fetch(download: Download, folder: Path) -> Path:
+    """The path of the file in `folder`, downloaded if it is not there.
+
+    A file bears its final name only after its checksum was found right. An interrupted download
+    leaves `<name>.part`, from which the next call goes on.
+    """
+    target = folder / download.name
+    if target.exists():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    failures = []
+    with FileLock(folder / f"{download.name}.lock"):
+        for url in download.urls:
+            try:
+                return Path(
+                    pooch.retrieve(
+                        url,
+                        known_hash=download.checksum,
+                        fname=download.name,
+                        path=folder,
+                        downloader=ResumingDownloader(folder / f"{download.name}.part"),
+                    )
+                )
+            except requests.RequestException as error:
+                failures.append(f"{url} ({_reason(error)})")
+            except ValueError as error:
+                raise ValueError(
+                    f"{target}: what {url} sent does not have the published checksum "
+                    f"{download.checksum}; nothing was kept"
+                ) from error
+    raise OSError(f"cannot download {download.name}: {'; '.join(failures)}")
+
+
+def verify(download: Download, folder: Path) -> Path:
+    """The path of the downloaded file, after its checksum was computed again."""
+    target = folder / download.name
+    algorithm, expected = download.checksum.split(":")
+    if pooch.file_hash(str(target), alg=algorithm) != expected:
+        raise ValueError(f"{target}: has not the published checksum {download.checksum}")
+    return target
+
+
+class ResumingDownloader:
+    """A pooch downloader that keeps what has arrived in `part` and asks for the rest.
+
+    It sends an HTTP `Range`; a server that ignores it answers 200 and the file starts again. A
+    connection that breaks is taken up `attempts` times, with growing pauses.
+    """
+
+    def __init__(
+        self, part: Path, *, attempts: int = 4, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.part = part
+        self.attempts = attempts
+        self.pause = pause
+
+    def __call__(self, url: str, output_file: str | Path, mypooch: Any) -> None:
+        for attempt in range(self.attempts):
+            try:
+                self._receive(url)
+                break
+            except (requests.ConnectionError, requests.Timeout) as error:
+                refused = not isinstance(error, _Broken) and not self.part.exists()
+                if refused or attempt + 1 == self.attempts:
+                    raise
+                self.pause(2.0**attempt)
+        os.replace(self.part, output_file)
+
+    def _receive(self, url: str) -> None:
+        have = self.part.stat().st_size if self.part.exists() else 0
+        # "identity": a transparently compressed answer has other offsets than the file.
+        headers = {"Accept-Encoding": "identity"}
+        if have:
+            headers["Range"] = f"bytes={have}-"
+        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+            if answer.status_code == requests.codes.requested_range_not_satisfiable:
+                # The part is already whole, or longer than the file: a fresh start decides.
+                if answer.headers.get("Content-Range") == f"bytes */{have}":
+                    return
+                self.part.unlink()
+                raise _Broken("the part kept from before is longer than the file")
+            answer.raise_for_status()
+            resumed = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+            if not (answer.status_code == requests.codes.partial_content and resumed):
+                have = 0
+            length = answer.headers.get("Content-Length")
+            total = have + int(length) if length else None
+            with self.part.open("ab" if have else "wb") as file, _progress() as show:
+                show(self.part.stem, have, total)
+                try:
+                    for chunk in answer.iter_content(_CHUNK):
+                        file.write(chunk)
+                        have += len(chunk)
+                        show(self.part.stem, have, total)
+                except (
+                    requests.exceptions.ChunkedEncodingError,
+                    requests.ConnectionError,
+                ) as error:
+                    raise _Broken(f"connection lost after {have} bytes") from error
+            if total is not None and have < total:
+                raise _Broken(f"connection lost after {have} of {total} bytes")
+
+
+class _Broken(requests.ConnectionError):
+    """The connection ended before the file did."""
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A function (name, bytes so far, bytes in all) that draws a bar, on terminals only."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("")
+
+        def show(name: str, have: int, total: int | None) -> None:
+            bar.update(task, description=name, completed=have, total=total)
+
+        yield show
+
+
+def _reason(error: requests.RequestException) -> str:
+    """The cause in a few words: requests' own texts nest object addresses."""
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"HTTP {error.response.status_code}"
+    if isinstance(error, _Broken):
+        return str(error)
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection"
+    return type(error).__name__

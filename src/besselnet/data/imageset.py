@@ -1,0 +1,118 @@
+"""Labelled images in memory."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images, their labels, and optionally the group (slide, patient, field of view) of each.
+
+    - `images`: (N, C, H, W) uint8, or float32 in [0, 1] where the source has more than 8 bits;
+    - `labels`: (N,) int64, indices into `classes`;
+    - `groups`: (N,) int64 or None. Images of one group are not independent, so splits can keep
+      them together.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    classes: tuple[str, ...]
+    groups: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.shape[1] < 1 or min(self.images.shape[2:]) < 1:
+            raise ValueError(f"images must be (N, C, H, W), got {tuple(self.images.shape)}")
+        if self.images.dtype not in (torch.uint8, torch.float32):
+            raise ValueError(f"images must be uint8 or float32, got {self.images.dtype}")
+        for name, column in (("labels", self.labels), ("groups", self.groups)):
+            if column is None:
+                continue
+            if column.shape != (len(self.images),) or column.dtype != torch.int64:
+                raise ValueError(
+                    f"{name} must be int64 and one per image ({len(self.images)}), "
+                    f"got {column.dtype} {tuple(column.shape)}"
+                )
+        out_of_range = (self.labels < 0) | (self.labels >= len(self.classes))
+        if out_of_range.any():
+            where = int(out_of_range.nonzero()[0])
+            raise ValueError(
+                f"label out of range: image {where} has label {int(self.labels[where])}, "
+                f"but there are {len(self.classes)} classes (0 to {len(self.classes) - 1})"
+            )
+        if self.images.dtype == torch.float32 and len(self.images):
+            low, high = (float(v) for v in torch.aminmax(self.images))
+            if not (low >= 0 and high <= 1):
+                raise ValueError(f"float images must lie in [0, 1], got {low:g} to {high:g}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels C."""
+        return self.images.shape[1]
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.images.shape[2], self.images.shape[3]
+
+    def class_counts(self) -> torch.Tensor:
+        """(number of classes,) images of each class."""
+        return torch.bincount(self.labels, minlength=len(self.classes))
+
+    def select(self, indices: torch.Tensor) -> "ImageSet":
+        """The images at `indices`, in that order."""
+        groups = None if self.groups is None else self.groups[indices]
+        return replace(
+            self, images=self.images[indices], labels=self.labels[indices], groups=groups
+        )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A data set as loaded: `train`, and `val` and `test` where there are such.
+
+    `source` is one line on where the images come from and how they were divided, fit for a log or
+    the caption of a table; it says so when a set is a re-creation.
+    """
+
+    train: ImageSet
+    val: ImageSet | None = None
+    test: ImageSet | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name, other in (("val", self.val), ("test", self.test)):
+            if other is None:
+                continue
+            if other.classes != self.train.classes:
+                raise ValueError(
+                    f"{name} and train must have the same classes, "
+                    f"got {other.classes} and {self.train.classes}"
+                )
+            if other.images.shape[1:] != self.train.images.shape[1:]:
+                raise ValueError(
+                    f"{name} and train must have images of one shape, "
+                    f"got {tuple(other.images.shape[1:])} and {tuple(self.train.images.shape[1:])}"
+                )
+
+    def parts(self) -> dict[str, ImageSet]:
+        """The parts that exist, by name."""
+        found = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part for name, part in found.items() if part is not None}
+
+    def merged(self) -> ImageSet:
+        """Every image of every part: what the paper's regimes are drawn from.
+
+        Groups are kept when every part has them.
+        """
+        parts = list(self.parts().values())
+        groups = [part.groups for part in parts if part.groups is not None]
+        return ImageSet(
+            torch.cat([part.images for part in parts]),
+            torch.cat([part.labels for part in parts]),
+            self.train.classes,
+            torch.cat(groups) if len(groups) == len(parts) else None,
+        )
