@@ -1,0 +1,31 @@
+"""Networks by name: the paper's fifteen methods, each built as its authors built it."""
+
+# Importing a family registers its models.
+from besselnet.models import bcnn, peers, plain, resnet  # noqa: F401
+from besselnet.models.describe import (
+    ModelDescription,
+    count_parameters,
+    describe_model,
+    paper_models,
+)
+from besselnet.models.registry import (
+    ModelInfo,
+    PaperRow,
+    create_model,
+    list_models,
+    model_info,
+    register_model,
+)
+
+__all__ = [
+    "ModelDescription",
+    "ModelInfo",
+    "PaperRow",
+    "count_parameters",
+    "create_model",
+    "describe_model",
+    "list_models",
+    "model_info",
+    "paper_models",
+    "register_model",
+]

@@ -1,0 +1,118 @@
+"""`besselnet models`: list the networks, or describe one."""
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from besselnet.models import (
+    ModelDescription,
+    PaperRow,
+    count_parameters,
+    create_model,
+    describe_model,
+    list_models,
+    model_info,
+)
+
+__all__ = ["models"]
+
+
+def models(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A model to describe, or a pattern such as 'bcnn*' to list."),
+    ] = None,
+    in_channels: Annotated[int, typer.Option(help="Channels of the images.")] = 1,
+    num_classes: Annotated[int, typer.Option(help="Number of classes.")] = 10,
+    image_size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 28,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the networks with their number of parameters, or describe one of them."""
+    images = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
+    try:
+        if name is None or any(sign in name for sign in "*?["):
+            _list(name or "*", images, as_json)
+        else:
+            _describe(name, images, as_json)
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _list(pattern: str, images: dict[str, int], as_json: bool) -> None:
+    infos = [model_info(name) for name in list_models(pattern)]
+    if not infos:
+        raise ValueError(f"no model matches {pattern!r}; known: {', '.join(list_models())}")
+    counts: dict[str, int | None] = {}
+    notes: dict[str, str] = {}
+    for info in infos:
+        counts[info.name] = None
+        try:
+            counts[info.name] = count_parameters(create_model(info.name, **images))
+        except ValueError as error:
+            notes[info.name] = str(error)
+    if as_json:
+        rows = [
+            {
+                "name": info.name,
+                "summary": info.summary,
+                "symmetry": info.symmetry,
+                "parameters": counts[info.name],
+                "paper_row": info.paper_row,
+                "not_built": notes.get(info.name),
+            }
+            for info in infos
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None)
+    for column in ("name", "parameters", "symmetry", "row of the paper", "what it is"):
+        table.add_column(column, justify="right" if column == "parameters" else "left")
+    for info in infos:
+        count = "not built" if info.name in notes else f"{counts[info.name]:,}"
+        row = _show_row(info.paper_row)
+        table.add_row(info.name, count, info.symmetry, row, info.summary)
+    Console().print(table)
+    for note in dict.fromkeys(notes.values()):
+        typer.echo(f"not built: {note}", err=True)
+
+
+def _describe(name: str, images: dict[str, int], as_json: bool) -> None:
+    description = describe_model(name, **images)
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(description), indent=2))
+        return
+    for label, text in _lines(description):
+        typer.echo(f"{label:<20}{text}")
+
+
+def _lines(model: ModelDescription) -> list[tuple[str, str]]:
+    options = ", ".join(f"{key}={value!r}" for key, value in model.options.items())
+    lines = [
+        (model.name, model.summary),
+        ("symmetry", model.symmetry),
+        ("exactness", model.exactness),
+        ("input sizes", model.sizes),
+        ("options", options or "none"),
+        ("row of the paper", _show_row(model.paper_row)),
+    ]
+    if model.code_row is not None:
+        lines.append(("row by its code", _show_row(model.code_row)))
+    if model.extra is not None:
+        lines.append(("needs", f"pip install 'besselnet[{model.extra}]'"))
+    size = model.image_size
+    lines += [
+        ("built for", f"{model.in_channels} x {size} x {size}, {model.num_classes} classes"),
+        ("parameters", f"{model.parameters:,}"),
+        ("multiply-adds", f"{model.multiply_adds:,} per image"),
+        ("quarter turns", f"change the logits by {model.quarter_turn_error:.1e} (measured)"),
+    ]
+    return lines
+
+
+def _show_row(row: PaperRow | None) -> str:
+    return "-" if row is None else f"{row.method}, {row.group}"
