@@ -1,0 +1,135 @@
+"""The command line: one function per command, loaded only when it is called.
+
+A user's mistake ends in one line and exit code 2, Ctrl-C in 130; anything else is a defect and shows
+its traceback.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["main"]
+
+
+class _Command(NamedTuple):
+    """Where a command lives: a function, or a typer app, in a module of this room."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS = {
+    "train": _Command("train", "train", "Train a network on a data set or a folder of images."),
+    "evaluate": _Command("train", "evaluate", "Test a trained network, upright and turned."),
+    "predict": _Command("train", "predict", "Name the class of image files."),
+    "inspect": _Command("train", "inspect", "Show what a trained network is, costs and keeps."),
+    "data": _Command("data", "app", "List, fetch and look at data sets."),
+    "models": _Command("models", "models", "List the networks, or describe one."),
+}
+
+# What typer raises for a wrong command line, in every version of typer.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class _LazyGroup(TyperGroup):
+    """Lists commands from the table above; imports a command's module when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        known = COMMANDS.get(cmd_name)
+        return None if known is None else TyperCommand(cmd_name, help=known.help)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else _load(name), rest
+
+
+def _load(name: str) -> Any:
+    """The command itself."""
+    place = COMMANDS[name]
+    found = getattr(importlib.import_module(f"besselnet.cli.{place.module}"), place.attribute)
+    if not isinstance(found, typer.Typer):
+        function, found = found, _new_app()
+        found.command(name)(function)
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
+
+def _new_app(**options: Any) -> typer.Typer:
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, **options)
+
+
+app = _new_app(cls=_LazyGroup)
+
+
+@app.callback(invoke_without_command=True)
+def _besselnet(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where in the program an error arose.")
+    ] = False,
+) -> None:
+    """Image recognition that does not care how the image is turned."""
+    if version:
+        from besselnet._version import __version__
+
+        typer.echo(f"besselnet {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and end the process with its exit code."""
+    raise SystemExit(_run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = typer.main.get_command(app).main(
+            args=arguments, prog_name="besselnet", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.Abort as stop:
+        return _interrupted(stop.__cause__)
+    except KeyboardInterrupt as stop:
+        return _interrupted(stop)
+    except BrokenPipeError:
+        # The reader of a pipe has had enough. Nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except (ValueError, OSError, _UsageError) as error:
+        if "--traceback" in arguments:
+            raise
+        print(f"besselnet: {_one_line(error)}", file=sys.stderr)
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def _interrupted(cause: BaseException | None) -> int:
+    """Exit code of a process ended by a signal: 130 for Ctrl-C."""
+    text = str(cause) if cause is not None else ""
+    print(f"besselnet: {text or 'interrupted'}", file=sys.stderr)
+    return 128 + getattr(cause, "signal_number", signal.SIGINT)
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, _UsageError):
+        text = error.format_message()  # type: ignore[attr-defined]
+    elif isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    else:
+        text = str(error)
+    return " ".join(text.split()) or type(error).__name__

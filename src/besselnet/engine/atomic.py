@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,6 @@ def write_atomically(path: str | Path, content: bytes | str) -> None:
 def write_json(path: str | Path, values: Any) -> None:
     """Write `values` as indented JSON, atomically."""
     write_atomically(path, json.dumps(values, indent=2) + "\n")
-
-
-def write_figure(path: str | Path, save: Callable[[Any], object]) -> None:
-    """Write what `save(buffer)` puts into a binary buffer, atomically."""
-    import io
-
-    buffer = io.BytesIO()
-    save(buffer)
-    write_atomically(path, buffer.getvalue())
 
 
 def _flush_folder(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """How good a classifier is: accuracy, confusion, each class; and what turning the images changes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,22 +187,16 @@ def evaluate_turned(
     )
 
 
-class _evaluating:
-    """Context without gradients in which every part of `model` is in eval mode; then as before."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._modes = {module: module.training for module in model.modules()}
-        self._no_grad = torch.no_grad()
-
-    def __enter__(self) -> None:
-        for module in self._modes:
-            module.training = False
-        self._no_grad.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._no_grad.__exit__(*error)
-        for module, mode in self._modes.items():
-            module.training = mode
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Context without gradients in which `model` is in eval mode; then in its mode again."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
 
 
 def _device_of(model: nn.Module) -> torch.device:

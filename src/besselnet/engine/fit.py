@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -41,11 +40,18 @@ from besselnet.engine.loss import CrossEntropy
 from besselnet.engine.progress import ProgressLog, in_words
 from besselnet.engine.schedule import learning_rate_factor
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 CHECKPOINT_NAME = "checkpoint.safetensors"
 
 
 class SizedBatches(Protocol):
-    """Batches of (images, labels) with a length; `set_epoch(epoch)` is called where it exists."""
+    """Batches of (images, labels) with a length.
+
+    `set_epoch(epoch)` is called where it exists. Where `batches[i]` exists, resuming goes straight to
+    its place in the epoch.
+    """
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]: ...
     def __len__(self) -> int: ...
@@ -97,7 +103,7 @@ def fit(
     folder: str | Path | None = None,
     *,
     resume: bool = False,
-    fabric: Fabric | None = None,
+    fabric: "Fabric | None" = None,
     labels: Tensor | None = None,
     metrics: Mapping[str, Metric] | None = None,
     quiet: bool = False,
@@ -138,7 +144,7 @@ class _Training:
         config: TrainConfig,
         folder: str | Path | None,
         resume: bool,
-        fabric: Fabric | None,
+        fabric: "Fabric | None",
         labels: Tensor | None,
         metrics: Mapping[str, Metric] | None,
         quiet: bool,
@@ -230,20 +236,20 @@ class _Training:
 
     def _rest_of_epoch(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(index, images, labels) of this epoch from the current position on."""
-        history, seed = self.history, self.config.seed
-        if hasattr(self.train_batches, "set_epoch"):
-            self.train_batches.set_epoch(history.epoch)
-        _seed_generators(seed, history.epoch, 0, 0)
-        iterator = iter(self.train_batches)
-        first = history.batch
-        for index in range(len(self.train_batches)):
-            # Batches before the position are drawn and dropped, each with the generators it had.
-            _seed_generators(seed, history.epoch, index + 1, self.fabric.global_rank)
+        batches, epoch, first = self.train_batches, self.history.epoch, self.history.batch
+        if hasattr(batches, "set_epoch"):
+            batches.set_epoch(epoch)
+        _seed_generators(self.config.seed, epoch, 0, 0)
+        pick = getattr(batches, "__getitem__", None)
+        iterator = iter(batches)
+        # Batches that have no index must be drawn again to be passed over.
+        for index in range(first if pick else 0, len(batches)):
+            _seed_generators(self.config.seed, epoch, index + 1, self.fabric.global_rank)
             try:
-                images, labels = next(iterator)
-            except StopIteration:
+                images, labels = pick(index) if pick else next(iterator)
+            except (StopIteration, IndexError):
                 raise ValueError(
-                    f"train_batches has length {len(self.train_batches)} but gave {index} batches"
+                    f"train_batches has length {len(batches)} but gave {index} batches"
                 ) from None
             if index >= first:
                 yield index, images, labels

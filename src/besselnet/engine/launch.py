@@ -2,20 +2,25 @@
 
 import logging
 import os
-
-from lightning_fabric import Fabric
-from lightning_fabric.utilities.exceptions import MisconfigurationException
+from typing import TYPE_CHECKING
 
 from besselnet.engine.config import TrainConfig
 
+# Importing lightning-fabric takes as long as importing torch: only training pays for it.
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
-def launch(config: TrainConfig) -> Fabric:
+
+def launch(config: TrainConfig) -> "Fabric":
     """Start the processes that `config` asks for and return this process's handle on them.
 
     With more than one process and outside torchrun, the running program is started again once per
     further process: what stands before this call happens in each of them. Under torchrun the
     processes exist already, and their number rules over `config.devices` and `config.nodes`.
     """
+    from lightning_fabric import Fabric
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
+
     devices, nodes = config.devices, config.nodes
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -38,3 +43,10 @@ def launch(config: TrainConfig) -> Fabric:
         ) from None
     fabric.launch()
     return fabric
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that prints and writes, before and after `launch` alike."""
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
+
+    return getattr(rank_zero_only, "rank", 0) == 0

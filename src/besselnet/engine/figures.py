@@ -1,0 +1,94 @@
+"""The pictures of a run folder. Each function draws one figure and writes it as PNG."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from besselnet.engine.atomic import write_atomically
+from besselnet.engine.evaluate import TurnedEvaluation
+from besselnet.nn import BesselConv2d
+
+
+def draw_curves(path: str | Path, rows: Sequence[Mapping[str, float]]) -> None:
+    """Loss, accuracy and learning rate against the epoch, from the rows of a `History`."""
+    figure = Figure(figsize=(12, 3.5), layout="constrained")
+    epochs = [row["epoch"] for row in rows]
+    for axes, quantity in zip(figure.subplots(1, 3), ("loss", "accuracy", "learning_rate")):
+        for column in (quantity, f"train_{quantity}", f"val_{quantity}"):
+            if column in rows[0]:
+                values = [row[column] for row in rows]
+                axes.plot(epochs, values, ".-", label=column.replace("_", " "))
+        axes.set(xlabel="epoch", title=quantity.replace("_", " "))
+        axes.grid(alpha=0.3)
+        axes.legend()
+    _write(path, figure)
+
+
+def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) -> None:
+    """The confusion matrix: rows are the true classes, columns the answers, in counts."""
+    size = 2.5 + 0.45 * len(classes)
+    figure = Figure(figsize=(size, size), layout="constrained")
+    axes = figure.subplots()
+    share = confusion / confusion.sum(1, keepdim=True).clamp(min=1)
+    axes.imshow(share.numpy(), vmin=0, vmax=1, cmap="Blues")
+    ticks = range(len(classes))
+    axes.set_xticks(ticks, classes, rotation=90)
+    axes.set_yticks(ticks, classes)
+    axes.set(xlabel="answer", ylabel="true class")
+    # Numbers in more cells than this are too small to read.
+    if len(classes) <= 30:
+        for i in ticks:
+            for j in ticks:
+                colour = "white" if share[i, j] > 0.5 else "black"
+                axes.text(j, i, str(int(confusion[i, j])), ha="center", va="center", color=colour)
+    _write(path, figure)
+
+
+def draw_turned(path: str | Path, results: Mapping[str, TurnedEvaluation]) -> None:
+    """Accuracy against the angle by which images are turned, one curve per named result."""
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    axes = figure.add_subplot(projection="polar")
+    for name, result in results.items():
+        angles = np.radians([*result.angles, 360.0])
+        axes.plot(angles, [*result.accuracy, result.accuracy[0]], ".-", label=name)
+    axes.set(rmin=0, rmax=1, title="accuracy on images turned by an angle")
+    axes.legend(loc="lower left")
+    _write(path, figure)
+
+
+def draw_filters(path: str | Path, filters: Tensor, most: int = 64) -> None:
+    """Kernels (O, I, k, k) as grey images, channel by channel, each between minus and plus its
+    largest value."""
+    kernels = filters.flatten(0, 1)[:most].cpu()
+    columns = min(8, len(kernels))
+    rows = -(-len(kernels) // columns)
+    figure = Figure(figsize=(columns, rows), layout="constrained")
+    for axes in figure.subplots(rows, columns, squeeze=False).flat:
+        axes.set_axis_off()
+    for axes, kernel in zip(figure.axes, kernels):
+        limit = kernel.abs().max().clamp(min=1e-12).item()
+        axes.imshow(kernel.numpy(), vmin=-limit, vmax=limit, cmap="gray")
+    _write(path, figure)
+
+
+@torch.no_grad()
+def learned_filters(model: nn.Module) -> Tensor | None:
+    """Kernels (O, I, k, k) of the first convolution in `model`, upright; None if it has none."""
+    for module in model.modules():
+        if isinstance(module, BesselConv2d):
+            table = module.tables[module.spec.scales.index(0)].to(module.weight.dtype)
+            return torch.einsum("oin,nyx->oiyx", module.weight, table)
+        if isinstance(module, nn.Conv2d):
+            return module.weight.detach()
+    return None
+
+
+def _write(path: str | Path, figure: Figure) -> None:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    write_atomically(path, buffer.getvalue())
