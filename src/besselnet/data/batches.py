@@ -105,4 +105,4 @@ class Batches:
         """A generator for (epoch,) or (epoch, batch), unrelated to that of any other place."""
         state = np.random.SeedSequence(self.seed, spawn_key=place).generate_state(1, np.uint64)[0]
         # torch takes seeds as signed 64-bit integers.
-        return torch.Generator().manual_seed(int(state >> 1))
+        return torch.Generator().manual_seed(int(state) >> 1)

@@ -23,7 +23,8 @@ def cache_folder() -> Path:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Every array of an .npz file; pickled objects are refused."""
-    with reading(path), np.load(path, allow_pickle=False) as stored:
+    # Opened here, because np.load forgets to close a file that turns out to be damaged.
+    with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         if not isinstance(stored, np.lib.npyio.NpzFile):
             raise ValueError("is a single array, not an .npz archive")
         return {key: stored[key] for key in stored.files}

@@ -14,7 +14,8 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-_CHUNK = 1 << 18
+# What has arrived of an unfinished chunk is lost when the connection breaks.
+_CHUNK = 1 << 14
 _TIMEOUT = (10, 60)
 
 
@@ -79,12 +80,9 @@ class ResumingDownloader:
     connection that breaks is taken up `attempts` times, with growing pauses.
     """
 
-    def __init__(
-        self, part: Path, *, attempts: int = 4, pause: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, part: Path, *, attempts: int = 4) -> None:
         self.part = part
         self.attempts = attempts
-        self.pause = pause
 
     def __call__(self, url: str, output_file: str | Path, mypooch: Any) -> None:
         for attempt in range(self.attempts):
@@ -95,7 +93,7 @@ class ResumingDownloader:
                 refused = not isinstance(error, _Broken) and not self.part.exists()
                 if refused or attempt + 1 == self.attempts:
                     raise
-                self.pause(2.0**attempt)
+                _pause(2.0**attempt)
         os.replace(self.part, output_file)
 
     def _receive(self, url: str) -> None:
@@ -131,6 +129,10 @@ class ResumingDownloader:
                     raise _Broken(f"connection lost after {have} bytes") from error
             if total is not None and have < total:
                 raise _Broken(f"connection lost after {have} of {total} bytes")
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 class _Broken(requests.ConnectionError):

@@ -48,6 +48,11 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        shape, kind = tuple(self.images.shape), str(self.images.dtype).removeprefix("torch.")
+        groups = "" if self.groups is None else f", {len(self.groups.unique())} groups"
+        return f"ImageSet({shape} {kind}, {len(self.classes)} classes{groups})"
+
     @property
     def channels(self) -> int:
         """Number of channels C."""

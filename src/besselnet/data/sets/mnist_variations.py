@@ -139,7 +139,7 @@ def _obtain_original(
         if version == "original":
             raise
         # To the caller of load_data.
-        warnings.warn(f"{error}; re-creating {variation.name} from MNIST", stacklevel=6)
+        warnings.warn(f"{error}; re-creating {variation.name} from MNIST", stacklevel=5)
         return None
 
 

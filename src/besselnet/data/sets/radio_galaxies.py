@@ -35,11 +35,12 @@ _OBTAIN = (
     obtain=_OBTAIN,
 )
 def load_radio_galaxies(
-    *, root: Path | None, image_size: int | None = None, seed: int = 0, crop: int = 128
+    *, root: Path | None, image_size: int | None = None, seed: int = 0, crop: int = 64
 ) -> Splits:
     """The central `crop` x `crop` pixels of each image, resized to `image_size` if given.
 
-    The sources are small in their frame: most pixels of the 300 x 300 are empty sky.
+    The sources are small in their frame: 64 pixels hold nine tenths of the light (of the central
+    200, above the noise) for four galaxies of five.
     """
     if not 1 <= crop <= 300:
         raise ValueError(f"crop must be in 1..300, got {crop}")

@@ -1,0 +1,286 @@
+"""`folder` and `npz`: the user's own images, with everything that can be wrong about them."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from besselnet.data import load_data
+
+RANDOM = np.random.default_rng(0)
+
+
+def grey(size=(8, 8)):
+    return Image.fromarray(RANDOM.integers(0, 256, size, dtype=np.uint8))
+
+
+def rgb(size=(8, 8)):
+    return Image.fromarray(RANDOM.integers(0, 256, (*size, 3), dtype=np.uint8))
+
+
+def fill(folder, classes=("cat", "dog"), count=10, make=grey):
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for index in range(count):
+            make().save(folder / name / f"{index:02}.png")
+    return folder
+
+
+def test_folder_is_divided(tmp_path):
+    splits = load_data(fill(tmp_path / "pets", count=20), seed=1)
+    assert {name: len(part) for name, part in splits.parts().items()} == {
+        "train": 32,
+        "val": 4,
+        "test": 4,
+    }
+    assert splits.train.classes == ("cat", "dog")
+    assert splits.train.images.shape == (32, 1, 8, 8)
+    assert splits.train.images.dtype == torch.uint8
+    assert splits.test.class_counts().tolist() == [2, 2]
+    assert splits.source == "folder pets; images divided 0.8/0.1/0.1, seed 1"
+
+
+def test_labels_belong_to_their_images(tmp_path):
+    for value, name in enumerate(("a", "b", "c")):
+        fill(tmp_path, (name,), 10, lambda value=value: Image.new("L", (4, 4), value * 50))
+    splits = load_data(tmp_path)
+    for part in splits.parts().values():
+        assert torch.equal(part.images[:, 0, 0, 0].long(), part.labels * 50)
+
+
+@pytest.mark.parametrize("val", ["val", "valid", "validation"])
+def test_folder_with_its_own_parts(tmp_path, val):
+    fill(tmp_path / "train", count=3)
+    fill(tmp_path / val, count=2)
+    fill(tmp_path / "test", count=1)
+    splits = load_data(tmp_path)
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [6, 4, 2]
+
+
+def test_parts_may_lack_but_not_add_classes(tmp_path):
+    fill(tmp_path / "train", ("cat", "cow", "dog"), count=2)
+    fill(tmp_path / "test", ("cat", "dog"), count=2)
+    assert load_data(tmp_path).test.class_counts().tolist() == [2, 0, 2]
+    fill(tmp_path / "test", ("emu",), count=1)
+    with pytest.raises(ValueError, match=r"test/emu: is no class of the training folder"):
+        load_data(tmp_path)
+
+
+def test_parts_without_train_are_refused(tmp_path):
+    fill(tmp_path / "test")
+    with pytest.raises(ValueError, match="has test but no train folder"):
+        load_data(tmp_path)
+
+
+def test_one_colour_image_makes_the_set_rgb(tmp_path):
+    fill(tmp_path)
+    rgb().save(tmp_path / "dog" / "colour.png")
+    splits = load_data(tmp_path, split=(0.8, 0.1, 0.1))
+    assert splits.train.channels == 3
+    assert load_data(tmp_path, channels=1).train.channels == 1
+
+
+def test_one_16_bit_image_makes_the_set_float(tmp_path):
+    fill(tmp_path, make=lambda: Image.new("L", (4, 4), 51))
+    Image.fromarray(np.full((4, 4), 13107, dtype=np.uint16)).save(tmp_path / "dog" / "deep.png")
+    images = load_data(tmp_path).merged().images
+    assert images.dtype == torch.float32
+    torch.testing.assert_close(images, torch.full_like(images, 0.2))
+
+
+@pytest.mark.parametrize("mode", ["P", "RGBA", "CMYK", "1"])
+def test_other_pixel_formats_are_converted(tmp_path, mode):
+    fill(tmp_path)
+    suffix = "tif" if mode == "CMYK" else "png"
+    rgb().convert(mode).save(tmp_path / "cat" / f"other.{suffix}")
+    merged = load_data(tmp_path).merged()
+    assert len(merged) == 21
+    assert merged.channels == (1 if mode == "1" else 3)
+
+
+def test_mixed_sizes_need_an_image_size(tmp_path):
+    fill(tmp_path)
+    grey((6, 12)).save(tmp_path / "dog" / "wide.png")
+    with pytest.raises(ValueError, match=r"00\.png is 8x8, .*wide\.png is 12x6; give an image_s"):
+        load_data(tmp_path)
+    assert load_data(tmp_path, image_size=10).train.image_size == (10, 10)
+
+
+def test_files_that_are_no_images_are_ignored(tmp_path):
+    fill(tmp_path)
+    (tmp_path / "cat" / "Thumbs.db").write_bytes(b"x")
+    (tmp_path / "cat" / ".hidden.png").write_bytes(b"x")
+    (tmp_path / ".cache").mkdir()
+    assert len(load_data(tmp_path).merged()) == 20
+
+
+def test_an_unreadable_image_is_named_or_skipped(tmp_path):
+    fill(tmp_path)
+    (tmp_path / "dog" / "bad.png").write_bytes(b"\x89PNG broken")
+    with pytest.raises(ValueError, match=r"dog/bad\.png.*1 of 21 files cannot be read"):
+        load_data(tmp_path)
+    with pytest.warns(UserWarning, match=r"left out: .*bad\.png") as caught:
+        splits = load_data(tmp_path, on_error="skip")
+    assert len(splits.merged()) == 20
+    assert len(caught) == 1
+
+
+def test_an_empty_class_is_named(tmp_path):
+    fill(tmp_path)
+    (tmp_path / "emu").mkdir()
+    with pytest.raises(ValueError, match="emu: class folder without images"):
+        load_data(tmp_path)
+
+
+def test_one_class_is_refused(tmp_path):
+    fill(tmp_path, ("cat",))
+    with pytest.raises(ValueError, match=r"one class only \(cat\)"):
+        load_data(tmp_path)
+
+
+def test_no_class_folders_are_refused(tmp_path):
+    grey().save(tmp_path / "loose.png")
+    with pytest.raises(ValueError, match="has no class folders"):
+        load_data(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"channels": 2}, "channels must be"),
+        ({"on_error": "ignore"}, "on_error must be"),
+        ({"resize": "squash", "image_size": 4}, "resize must be"),
+        ({"split": (0.5, 0.5)}, "three shares"),
+        ({"colour": True}, "folder has no option 'colour'"),
+        ({"image_size": 0}, "image_size"),
+        ({"seed": -1}, "seed"),
+        ({"root": "."}, "root is for data sets by name"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        load_data(fill(tmp_path / "pets"), **options)
+
+
+def save_npz(folder, name="own.npz", **arrays):
+    path = folder / name
+    np.savez(path, **arrays)
+    return path
+
+
+LABELS = np.arange(40) % 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"), [((40, 6, 7), 1), ((40, 6, 7, 3), 3), ((40, 3, 6, 7), 3)]
+)
+def test_npz_layouts(tmp_path, shape, channels):
+    x = RANDOM.integers(0, 256, shape, dtype=np.uint8)
+    merged = load_data(save_npz(tmp_path, x=x, y=LABELS)).merged()
+    assert merged.images.shape == (40, channels, 6, 7)
+    as_given = torch.from_numpy(x.reshape(40, -1)).long().sum()
+    assert merged.images.long().sum() == as_given
+
+
+def test_npz_ambiguous_layout_must_be_given(tmp_path):
+    x = RANDOM.integers(0, 256, (40, 6, 7, 5), dtype=np.uint8)
+    path = save_npz(tmp_path, x=x, y=LABELS)
+    with pytest.raises(ValueError, match="give a layout"):
+        load_data(path)
+    assert load_data(path, layout="NHWC").train.images.shape[1:] == (5, 6, 7)
+    assert load_data(path, layout="NCHW").train.images.shape[1:] == (6, 7, 5)
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        (np.full((40, 2, 2), 51, dtype=np.int64), torch.tensor(51, dtype=torch.uint8)),
+        (np.full((40, 2, 2), 13107, dtype=np.uint16), torch.tensor(0.2)),
+        (np.full((40, 2, 2), 0.25), torch.tensor(0.25)),
+        (np.full((40, 2, 2), True), torch.tensor(255, dtype=torch.uint8)),
+    ],
+)
+def test_npz_types(tmp_path, x, expected):
+    images = load_data(save_npz(tmp_path, x=x, y=LABELS)).train.images
+    torch.testing.assert_close(images, expected.expand_as(images))
+
+
+def test_npz_names_groups_and_parts(tmp_path):
+    x = np.zeros((4, 2, 2), dtype=np.uint8)
+    path = save_npz(
+        tmp_path,
+        x_train=x,
+        y_train=np.array(["b", "a", "b", "a"]),
+        slide_train=np.array(["s2", "s1", "s2", "s3"]),
+        x_test=x[:2],
+        y_test=np.array(["a", "b"]),
+        slide_test=np.array(["s1", "s9"]),
+    )
+    splits = load_data(path)
+    assert splits.train.classes == ("a", "b")
+    assert splits.train.labels.tolist() == [1, 0, 1, 0]
+    assert splits.train.groups.tolist() == [1, 0, 1, 2]
+    assert splits.test.groups.tolist() == [0, 3]
+    assert splits.val is None
+
+
+def test_npz_groups_stay_together(tmp_path):
+    x = np.zeros((40, 2, 2), dtype=np.uint8)
+    splits = load_data(save_npz(tmp_path, x=x, y=LABELS, groups=np.arange(40) // 4))
+    assert not set(splits.train.groups.tolist()) & set(splits.test.groups.tolist())
+    assert "groups divided" in splits.source
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"images": np.zeros((4, 2, 2))}, "has neither x nor x_train; its keys are"),
+        ({"x": np.zeros((4, 2, 2))}, "has no y"),
+        ({"x": np.zeros((4, 2, 2)), "y": np.zeros(3, int)}, "one per image"),
+        ({"x": np.full((4, 2, 2), 7.0), "y": np.zeros(4, int)}, r"in \[0, 1\]"),
+        ({"x": np.full((4, 2, 2), 300), "y": np.zeros(4, int)}, r"in 0\.\.255"),
+        ({"x": np.zeros((4, 2)), "y": np.zeros(4, int)}, "3 or 4 axes"),
+        ({"x": np.zeros((4, 2, 2)), "y": np.array([0, 1, 2, -1])}, "image 3 has label -1"),
+        (
+            {"x": np.zeros((4, 2, 2)), "y": np.array([0, 1, 2, 0]), "classes": ["a", "b"]},
+            "image 2 has label 2, but there are 2 classes",
+        ),
+        (
+            {"x": np.zeros((4, 2, 2)), "y": np.array(list("abca")), "classes": ["a", "b"]},
+            "label 'c' is not among the classes",
+        ),
+        ({"x": np.zeros((4, 2, 2)), "y": np.full(4, 0.5)}, "whole numbers or names"),
+        ({"x": np.array(list("abcd")).reshape(4, 1, 1), "y": np.zeros(4, int)}, "numbers"),
+    ],
+)
+def test_npz_that_does_not_fit_is_named(tmp_path, arrays, message):
+    path = save_npz(tmp_path, **arrays)
+    with pytest.raises(ValueError, match=rf"own\.npz: .*{message}"):
+        load_data(path)
+
+
+def test_npz_with_pickled_objects_is_refused(tmp_path):
+    path = save_npz(tmp_path, x=np.array([{"a": 1}], dtype=object), y=np.zeros(1))
+    with pytest.raises(ValueError, match=r"own\.npz: .*pickle"):
+        load_data(path)
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.01])
+def test_truncated_npz_is_named(tmp_path, keep):
+    x = RANDOM.integers(0, 256, (40, 9, 9), dtype=np.uint8)
+    path = save_npz(tmp_path, x=x, y=LABELS)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
+    with pytest.raises(ValueError, match=r"own\.npz"):
+        load_data(path)
+
+
+def test_other_files_and_unknown_names_are_refused(tmp_path):
+    (tmp_path / "table.csv").write_text("1,2")
+    with pytest.raises(ValueError, match=r"table\.csv: is neither a folder"):
+        load_data(tmp_path / "table.csv")
+    with pytest.raises(ValueError, match="did you mean 'mnist-rot'"):
+        load_data("mnist-rto")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        load_data("mnist", root=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="folder needs the path"):
+        load_data("folder")

@@ -1,0 +1,147 @@
+"""Stratified and group-wise division."""
+
+import pytest
+import torch
+
+from besselnet.data import ImageSet, Splits, divide, stratified_split, take_regime
+
+
+def labelled(counts, groups=None):
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    # The pixel is the index, so that parts can be traced back.
+    images = torch.arange(len(labels)).float()[:, None, None, None] / max(1, len(labels))
+    return ImageSet(images, labels, tuple(map(str, range(len(counts)))), groups)
+
+
+def indices(part, whole):
+    return set((part.images.flatten() * len(whole)).round().long().tolist())
+
+
+def test_parts_are_disjoint_exact_and_proportional():
+    whole = labelled([500, 300, 200])
+    parts = stratified_split(whole, (0.7, 0.2, 0.1), seed=3)
+    assert [len(part) for part in parts] == [700, 200, 100]
+    assert parts[0].class_counts().tolist() == [350, 210, 140]
+    assert parts[2].class_counts().tolist() == [50, 30, 20]
+    found = [indices(part, whole) for part in parts]
+    assert set.union(*found) == set(range(1000))
+    assert sum(map(len, found)) == 1000
+
+
+def test_uneven_counts_are_met_up_to_one():
+    whole = labelled([101, 37, 5])
+    train, rest = stratified_split(whole, [50, 90], seed=0)
+    assert (len(train), len(rest)) == (50, 90)
+    ideal = 50 * torch.tensor([101, 37, 5]) / 143
+    assert ((train.class_counts() - ideal).abs() < 1).all()
+    assert not indices(train, whole) & indices(rest, whole)
+
+
+def test_a_seed_decides_the_split():
+    whole = labelled([50, 50])
+    first, again, other = (stratified_split(whole, [20], seed=s)[0] for s in (1, 1, 2))
+    assert torch.equal(first.images, again.images)
+    assert not torch.equal(first.images, other.images)
+
+
+def test_groups_stay_together_and_classes_balanced():
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.randint(0, 60, (1200,), generator=generator)
+    whole = labelled([800, 400], groups)
+    parts = stratified_split(whole, (0.8, 0.1, 0.1), seed=0, by_group=True)
+    held = [set(part.groups.tolist()) for part in parts]
+    assert sum(map(len, held)) == len(set.union(*held))
+    assert sum(map(len, parts)) == 1200
+    # 60 groups of about 20 images: no part can be met closer than half a group, and few are worse.
+    for part, share in zip(parts, (0.8, 0.1, 0.1)):
+        assert abs(len(part) - share * 1200) <= 20
+        assert abs(int(part.class_counts()[0]) - share * 800) <= 20
+
+
+def test_groups_left_over_are_in_no_part():
+    whole = labelled([50, 50], torch.arange(100) // 5)
+    train, test = stratified_split(whole, (0.3, 0.2), seed=0, by_group=True)
+    assert not set(train.groups.tolist()) & set(test.groups.tolist())
+    assert (len(train), len(test)) == (30, 20)
+
+
+@pytest.mark.parametrize(
+    ("family", "regime", "expected"),
+    [
+        ("mnist", "high", 12_400),
+        ("mnist", "intermediate", 1_240),
+        ("mnist", "low", 124),
+        ("other", "high", 49_600),
+        ("other", "intermediate", 4_960),
+        ("other", "low", 496),
+    ],
+)
+def test_regimes_take_the_papers_shares(family, regime, expected):
+    whole = labelled([6_200] * 10)
+    train, test = take_regime(whole, regime, family=family, seed=0)
+    assert (len(train), len(test)) == (expected, 62_000 - expected)
+    counts = train.class_counts()
+    assert counts.max() - counts.min() <= 1
+
+
+def test_divide_keeps_groups_together_unless_told_otherwise():
+    whole = labelled([60, 60], torch.arange(120) // 4)
+    splits = divide(whole, "cells", (0.5, 0.25, 0.25), seed=0)
+    assert not set(splits.train.groups.tolist()) & set(splits.test.groups.tolist())
+    assert splits.source == "cells; groups divided 0.5/0.25/0.25, seed 0"
+    leaky = divide(whole, "cells", (0.5, 0.25, 0.25), seed=0, by_group=False)
+    assert set(leaky.train.groups.tolist()) & set(leaky.test.groups.tolist())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "message"),
+    [
+        ((), {}, "at least one part"),
+        ((0.5, 0.6), {}, "at most 1"),
+        ((5, 6), {}, "more than the 10 images"),
+        ((0.5, 3), {}, "all int or all float"),
+        ((0.5, -0.1), {}, "positive"),
+        ((0.9, 0.01), {}, "would be empty"),
+        ((0.5,), {"by_group": True}, "has none"),
+    ],
+)
+def test_impossible_sizes_are_refused(sizes, options, message):
+    with pytest.raises(ValueError, match=message):
+        stratified_split(labelled([5, 5]), sizes, seed=0, **options)
+
+
+def test_too_few_groups_are_refused():
+    whole = labelled([10, 10], torch.zeros(20, dtype=torch.int64))
+    with pytest.raises(ValueError, match="too few groups"):
+        stratified_split(whole, (0.5, 0.5), seed=0, by_group=True)
+
+
+@pytest.mark.parametrize(("regime", "family"), [("tiny", "mnist"), ("low", "galaxies")])
+def test_unknown_regimes_are_refused(regime, family):
+    with pytest.raises(ValueError, match="must be one of"):
+        take_regime(labelled([5, 5]), regime, family=family, seed=0)
+
+
+def test_image_sets_refuse_what_does_not_fit():
+    images, labels = torch.zeros(2, 1, 4, 4), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match="label out of range: image 1 has label 1"):
+        ImageSet(images, labels, ("one",))
+    with pytest.raises(ValueError, match=r"in \[0, 1\]"):
+        ImageSet(images + 2, labels, ("a", "b"))
+    with pytest.raises(ValueError, match=r"in \[0, 1\]"):
+        ImageSet(images * torch.nan, labels, ("a", "b"))
+    with pytest.raises(ValueError, match="uint8 or float32"):
+        ImageSet(images.double(), labels, ("a", "b"))
+    with pytest.raises(ValueError, match="one per image"):
+        ImageSet(images, labels[:1], ("a", "b"))
+    small = ImageSet(images[..., :2], labels, ("a", "b"))
+    with pytest.raises(ValueError, match="one shape"):
+        Splits(ImageSet(images, labels, ("a", "b")), small)
+
+
+def test_merging_undoes_splitting():
+    whole = labelled([6, 6], torch.arange(12) // 2)
+    splits = divide(whole, "cells", (0.5, 0.25, 0.25), seed=0)
+    merged = splits.merged()
+    assert indices(merged, whole) == set(range(12))
+    assert merged.groups is not None
