@@ -68,6 +68,11 @@ class AttentiveNorm2d(nn.Module):
         nn.init.normal_(self.bias, 0.0, 0.1)
 
     def forward(self, input: Tensor) -> Tensor:
+        channels = self.norm.num_features
+        if input.dim() != 4 or input.shape[1] != channels:
+            raise ValueError(
+                f"input has shape {tuple(input.shape)}: allowed is (N, {channels}, H, W)"
+            )
         if self.squeeze == "mean":
             statistic = input.mean((2, 3))
         else:
