@@ -57,12 +57,14 @@ def _load(name: str) -> Any:
     """The command itself."""
     place = COMMANDS[name]
     found = getattr(importlib.import_module(f"besselnet.cli.{place.module}"), place.attribute)
-    if not isinstance(found, typer.Typer):
-        function, found = found, _new_app()
-        found.command(name)(function)
-    command = typer.main.get_command(found)
-    command.name = name
-    return command
+    # Inside an app of our own, so that commands do not offer to install completion each by itself.
+    host = _new_app()
+    if isinstance(found, typer.Typer):
+        host.add_typer(found, name=name)
+        command: Any = typer.main.get_command(host)
+        return command.commands[name]
+    host.command(name)(found)
+    return typer.main.get_command(host)
 
 
 def _new_app(**options: Any) -> typer.Typer:
@@ -96,16 +98,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _run(arguments: list[str]) -> int:
     try:
-        code = typer.main.get_command(app).main(
-            args=arguments, prog_name="besselnet", standalone_mode=False
-        )
+        # Not `command.main(...)`, which has an answer of its own to every exception.
+        command = typer.main.get_command(app)
+        with command.make_context("besselnet", list(arguments)) as context:
+            command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as stop:
         return stop.exit_code
-    except typer.Abort as stop:
-        return _interrupted(stop.__cause__)
     except KeyboardInterrupt as stop:
-        return _interrupted(stop)
+        print(f"besselnet: {str(stop) or 'interrupted'}", file=sys.stderr)
+        # As of a process ended by the signal: 130 for Ctrl-C.
+        return 128 + getattr(stop, "signal_number", signal.SIGINT)
     except BrokenPipeError:
         # The reader of a pipe has had enough. Nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -113,23 +116,19 @@ def _run(arguments: list[str]) -> int:
     except (ValueError, OSError, _UsageError) as error:
         if "--traceback" in arguments:
             raise
-        print(f"besselnet: {_one_line(error)}", file=sys.stderr)
+        text = _one_line(error)
+        if text:
+            print(f"besselnet: {text}", file=sys.stderr)
         return 2
-    return code if isinstance(code, int) else 0
-
-
-def _interrupted(cause: BaseException | None) -> int:
-    """Exit code of a process ended by a signal: 130 for Ctrl-C."""
-    text = str(cause) if cause is not None else ""
-    print(f"besselnet: {text or 'interrupted'}", file=sys.stderr)
-    return 128 + getattr(cause, "signal_number", signal.SIGINT)
+    return 0
 
 
 def _one_line(error: Exception) -> str:
+    """What went wrong; empty for a group called without a command, which has shown its help."""
     if isinstance(error, _UsageError):
         text = error.format_message()  # type: ignore[attr-defined]
     elif isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
     else:
-        text = str(error)
-    return " ".join(text.split()) or type(error).__name__
+        text = str(error) or type(error).__name__
+    return " ".join(text.split())

@@ -182,7 +182,9 @@ class _Training:
         with StopRequest() as stop, self._board() as board, self._progress() as progress:
             if history.rows:
                 self._write_metrics()
-            if history.step:
+            if history.finished:
+                progress.line(f"already finished, after {history.epoch} epochs")
+            elif history.step:
                 progress.line(f"resuming at epoch {history.epoch + 1}, step {history.step}")
             while not history.finished:
                 self._train_epoch(stop, progress)
