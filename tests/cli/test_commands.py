@@ -251,7 +251,7 @@ INTERRUPTED = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow)])
 def test_ctrl_c_saves_and_says_how_to_go_on(call, images, tmp_path, name, trained):
     program = INTERRUPTED.format(signal=name)
     out = tmp_path / "run"

@@ -3,9 +3,7 @@
 import errno
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
+import resource
 from pathlib import Path
 
 import pytest
@@ -25,8 +23,6 @@ from besselnet.engine.checkpoint import (
 from besselnet.engine.config import TrainConfig
 from besselnet.engine.fit import CHECKPOINT_NAME, fit
 from engine.toys import ToyBatches, same, toy_model, weights_of
-
-TESTS = Path(__file__).parents[1]
 
 
 def example(fill: float = 1.0) -> Checkpoint:
@@ -83,34 +79,23 @@ def test_a_failure_at_any_call_leaves_the_last_good_file(tmp_path, monkeypatch, 
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
+class FillingDisk(ToyBatches):
+    """From the second epoch on, the kernel refuses files of more than 4000 bytes."""
+
+    def set_epoch(self, epoch):
+        super().set_epoch(epoch)
+        if epoch == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+
+
 def test_a_full_disk_leaves_a_training_that_resumes_exactly(tmp_path):
-    """The kernel itself refuses the bytes: a limit on the size of files, in a child process."""
     config = TrainConfig(epochs=3, device="cpu")
-    program = textwrap.dedent(
-        f"""
-        import resource, signal, sys
-        sys.path.insert(0, {str(TESTS)!r})
-        from engine.toys import ToyBatches, toy_model
-        from besselnet.engine.config import TrainConfig
-        from besselnet.engine.fit import fit
-
-        class Filling(ToyBatches):
-            def set_epoch(self, epoch):
-                super().set_epoch(epoch)
-                if epoch == 1:
-                    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
-
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        try:
-            fit(toy_model(), Filling(), None, TrainConfig(epochs=3, device="cpu"), sys.argv[1])
-        except OSError as error:
-            print(error)
-        """
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True
-    )
-    assert "the last good state is kept: make room, then resume" in done.stdout
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(OSError, match="the last good state is kept: make room, then resume"):
+            fit(toy_model(), FillingDisk(), None, config, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     assert not list(tmp_path.glob("*.partial"))
     assert load_checkpoint(tmp_path / CHECKPOINT_NAME).values["history"]["epoch"] == 1
 

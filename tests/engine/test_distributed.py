@@ -8,41 +8,42 @@ from pathlib import Path
 
 import pytest
 
+from engine.ddp_program import main
+
 PROGRAM = Path(__file__).with_name("ddp_program.py")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def train(folder: Path, devices: int, launcher: list[str]) -> tuple[list[dict[str, str]], str]:
+def train_together(folder: Path, devices: int, launcher: list[str]) -> str:
+    """Train in processes of their own and return what they print."""
     done = subprocess.run(
         [sys.executable, *launcher, PROGRAM, folder, str(devices)],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    with (folder / "metrics.csv").open() as file:
-        return list(csv.DictReader(file)), done.stdout
+    return done.stdout
 
 
-def check_same(alone: list[dict[str, str]], together: list[dict[str, str]]) -> None:
+@pytest.mark.parametrize(
+    ("devices", "launcher"),
+    [(2, []), pytest.param(1, TORCHRUN, marks=pytest.mark.slow)],
+    ids=["own processes", "torchrun"],
+)
+def test_two_processes_follow_the_loss_curve_of_one(tmp_path, devices, launcher):
+    main(tmp_path / "one", 1)
+    output = train_together(tmp_path / "two", devices, launcher)
+    assert output.count("2 processes") == 1
+    assert output.count("epoch 1/4") == 1
+    alone, together = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "two")
     assert len(alone) == len(together) == 4
     for a, b in zip(alone, together):
         for column in ("train_loss", "train_accuracy", "val_loss", "val_accuracy"):
             assert float(a[column]) == pytest.approx(float(b[column]), abs=1e-4)
 
 
-def test_two_processes_follow_the_loss_curve_of_one(tmp_path):
-    alone, _ = train(tmp_path / "one", 1, [])
-    together, output = train(tmp_path / "two", 2, [])
-    assert output.count("2 processes") == 1
-    assert output.count("epoch 1/4") == 1
-    check_same(alone, together)
-
-
-@pytest.mark.slow
-def test_torchrun_follows_it_too(tmp_path):
-    alone, _ = train(tmp_path / "one", 1, [])
-    together, output = train(tmp_path / "two", 1, TORCHRUN)
-    assert output.count("2 processes") == 1
-    check_same(alone, together)
+def read_metrics(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))

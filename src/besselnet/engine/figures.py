@@ -57,7 +57,7 @@ def draw_turned(path: str | Path, results: Mapping[str, TurnedEvaluation]) -> No
         angles = np.radians([*result.angles, 360.0])
         axes.plot(angles, [*result.accuracy, result.accuracy[0]], ".-", label=name)
     axes.set(rmin=0, rmax=1, title="accuracy on images turned by an angle")
-    axes.legend(loc="lower left")
+    figure.legend(loc="outside lower center", ncols=len(results))
     _write(path, figure)
 
 

@@ -241,12 +241,13 @@ class _Training:
         batches, epoch, first = self.train_batches, self.history.epoch, self.history.batch
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(epoch)
-        _seed_generators(self.config.seed, epoch, 0, 0)
+        device, seed = self.fabric.device, self.config.seed
+        _seed_generators(device, seed, epoch, 0, 0)
         pick = getattr(batches, "__getitem__", None)
         iterator = iter(batches)
         # Batches that have no index must be drawn again to be passed over.
         for index in range(first if pick else 0, len(batches)):
-            _seed_generators(self.config.seed, epoch, index + 1, self.fabric.global_rank)
+            _seed_generators(device, seed, epoch, index + 1, self.fabric.global_rank)
             try:
                 images, labels = pick(index) if pick else next(iterator)
             except (StopIteration, IndexError):
@@ -446,12 +447,18 @@ def _make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimi
     return kinds[config.optimizer](parameters, **common)
 
 
-def _seed_generators(seed: int, epoch: int, batch: int, rank: int) -> None:
-    """Seed Python's, numpy's and torch's global generators for one batch."""
-    mixed = np.random.SeedSequence((seed, epoch, batch, rank)).generate_state(2)
+def _seed_generators(device: torch.device, *place: int) -> None:
+    """Seed Python's, numpy's and torch's global generators for a place in the training."""
+    mixed = np.random.SeedSequence(place).generate_state(2)
     random.seed(int(mixed[0]))
     np.random.seed(mixed[0])
-    torch.manual_seed(int(mixed[0]) << 32 | int(mixed[1]))
+    seed = int(mixed[0]) << 32 | int(mixed[1])
+    # Not torch.manual_seed: it keeps a traceback of each call for devices that are not in use.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
 
 
 def _describe(row: Mapping[str, float], epochs: int, time_left: str) -> str:
