@@ -1,6 +1,8 @@
 """Image files of every kind, good and bad."""
 
+import struct
 import weakref
+import zlib
 
 import numpy as np
 import pytest
@@ -47,6 +49,24 @@ def test_16_bit_grey_becomes_float(tmp_path, suffix):
     np.testing.assert_allclose(pixels[0].numpy(), deep / 65535, rtol=1e-6)
 
 
+def test_16_bit_rgb_keeps_the_upper_byte(tmp_path):
+    def chunk(kind, data):
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    deep = np.array([[[0x12FF, 0xAB00, 0x0180], [0xFFFF, 0, 0x80FF]]], dtype=">u2")
+    header = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)
+    body = zlib.compress(b"\0" + deep.tobytes())
+    path = tmp_path / "deep.png"
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    )
+    pixels = decode_image(path)
+    assert pixels.dtype == torch.uint8
+    np.testing.assert_array_equal(pixels.permute(1, 2, 0).numpy(), deep >> 8)
+
+
 def test_float_tiff_in_range_and_out_of_it(tmp_path):
     values = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
     pixels = decode_image(saved(tmp_path, Image.fromarray(values), "a.tif"))
@@ -71,7 +91,7 @@ def test_transparency_is_laid_on_black(tmp_path):
     layers[0, :, 3] = (0, 128, 255)
     pixels = decode_image(saved(tmp_path, Image.fromarray(layers)))
     assert pixels[:, 0].tolist() == [[0, 100, 200]] * 3
-    grey = Image.fromarray(layers[..., [0, 3]], mode=None)
+    grey = Image.fromarray(layers[..., [0, 3]])
     assert decode_image(saved(tmp_path, grey, "la.png"))[:, 0].tolist() == [[0, 100, 200]]
 
 
