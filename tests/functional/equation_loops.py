@@ -10,7 +10,7 @@ import numpy as np
 from besselnet.core import kernel_modes, sampled_basis
 
 # Every algorithm that must give the numbers of the loops.
-ALGORITHMS = ["direct"]
+ALGORITHMS = ["direct", "factored"]
 
 
 def read_pixel(channel, row, column, padding_mode):

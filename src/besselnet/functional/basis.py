@@ -88,12 +88,15 @@ class BasisSpec:
     scales: tuple[int, ...]
     modes: ModeSet = field(init=False, repr=False, compare=False)
     """The modes of the base size; every scale uses the same."""
+    radial_counts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """How many radial functions each order has."""
     order_slices: tuple[tuple[slice, slice], ...] = field(init=False, repr=False, compare=False)
     """Where the cosines and the sines of each order stand among the weights and in a filter bank."""
 
     def __post_init__(self) -> None:
         # Kept as fields: forward passes read them under torch.compile, which should not see scipy.
         object.__setattr__(self, "modes", kernel_modes(self.kernel_size, self.share))
+        object.__setattr__(self, "radial_counts", self.modes.radial_counts)
         object.__setattr__(self, "order_slices", tuple(self.modes.order_slices()))
 
     @classmethod
@@ -121,15 +124,13 @@ class BasisSpec:
     @property
     def num_weights(self) -> int:
         """Real weights per pair of input and output channel."""
-        return max(cosines.stop for cosines, _ in self.order_slices) + sum(
-            sines.stop - sines.start for _, sines in self.order_slices
-        )
+        return 2 * sum(self.radial_counts) - self.radial_counts[0]
 
     @property
     def num_maps(self) -> int:
         """Real maps per output channel whose squares are summed."""
         per_order = 2 if self.symmetry == "SO(2)" else 4
-        return per_order * (len(self.order_slices) - 1) + 1
+        return per_order * (len(self.radial_counts) - 1) + 1
 
     def tables(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None

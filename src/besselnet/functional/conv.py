@@ -8,7 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from besselnet.functional.basis import BasisSpec, check_choice
+from besselnet.functional.cost import cheaper_algorithm
 from besselnet.functional.direct import direct_power
+from besselnet.functional.factored import factored
 
 Response = Literal["amplitude", "power"]
 ScalePool = Literal["map", "pixel", "image"]
@@ -26,7 +28,7 @@ def check_pair(name: str, value: object, minimum: int) -> tuple[int, int]:
         isinstance(n, bool) or not isinstance(n, int) or n < minimum for n in pair
     ):
         raise ValueError(f"{name}={value!r}: allowed is an integer >= {minimum} or a pair of them")
-    return pair  # type: ignore[return-value]
+    return pair
 
 
 def check_padding(
@@ -49,14 +51,29 @@ def check_padding(
     return (columns, columns, rows, rows)
 
 
-def pad_input(input: Tensor, pads: Sequence[int], mode: str) -> Tensor:
-    """Pad by (left, right, top, bottom) in the given mode; negative amounts crop."""
+def pad_input(input: Tensor, pads: Sequence[int], mode: str) -> tuple[Tensor, tuple[int, int]]:
+    """Pad by (left, right, top, bottom) in the given mode; negative amounts crop.
+
+    Returns the input and the (rows, columns) of zeros that the convolution itself has still to add:
+    where it can add them, no padded copy is made.
+    """
+    left, right, top, bottom = pads
+    if mode == "zeros" and left == right >= 0 and top == bottom >= 0:
+        return input, (top, left)
     if any(p > 0 for p in pads):
         grow = [max(p, 0) for p in pads]
         input = F.pad(input, grow) if mode == "zeros" else F.pad(input, grow, mode=mode)
     if any(p < 0 for p in pads):
         input = F.pad(input, [min(p, 0) for p in pads])
-    return input
+    return input, (0, 0)
+
+
+def cast_for_autocast(tensor: Tensor) -> Tensor:
+    """What autocast does before a plain convolution: the tensor in its lower precision."""
+    device = tensor.device.type
+    if not torch.is_autocast_enabled(device):
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))
 
 
 def strongest(responses: list[Tensor], pool: ScalePool) -> Tensor:
@@ -120,7 +137,8 @@ def bessel_conv2d(
         tables: ``spec.tables(...)`` in the dtype and on the device of the weights; built if not given.
         response: "amplitude" (degree one in the input) or "power" (the paper).
         scale_pool: which scale wins, see :func:`strongest`.
-        algorithm: "direct" (the paper's), "factored" or "auto".
+        algorithm: "direct" (the paper's), "factored" (see :mod:`besselnet.functional.factored`; no second
+            derivatives) or "auto" (the cheaper, see :mod:`besselnet.functional.cost`).
 
     Returns:
         (N, O, H', W') or (O, H', W'), H' and W' as for a plain convolution of ``spec.kernel_size``.
@@ -136,15 +154,23 @@ def bessel_conv2d(
     if tables is None:
         tables = spec.tables(dtype=weight.dtype, device=weight.device)
 
+    if algorithm == "auto":
+        algorithm = cheaper_algorithm(spec, weight.shape[1] * groups, weight.shape[0], groups)
     batched = input if input.dim() == 4 else input.unsqueeze(0)
     responses = []
     for offset, bank in zip(spec.scales, tables):
         # A kernel that is larger by `offset` reaches further by half of it on every side.
         reach = [p + offset // 2 * dilations[1 - i // 2] for i, p in enumerate(pads)]
-        padded = pad_input(batched, reach, padding_mode)
-        check_extent(input, padded, bank.shape[-1], dilations)
-        power = direct_power(padded, weight, bank, spec, steps, dilations, groups)
-        responses.append(amplitude(power) if response == "amplitude" else power)
+        padded, margins = pad_input(batched, reach, padding_mode)
+        check_extent(input, padded, margins, bank.shape[-1], dilations)
+        settings = (steps, margins, dilations, groups)
+        if algorithm == "factored":
+            image, kernel, table = map(cast_for_autocast, (padded, weight, bank))
+            root = response == "amplitude"
+            responses.append(factored(image, kernel, table, spec, root, *settings))
+        else:
+            power = direct_power(padded, weight, bank, spec, *settings)
+            responses.append(amplitude(power) if response == "amplitude" else power)
     output = responses[0] if len(responses) == 1 else strongest(responses, scale_pool)
     if not torch.is_autocast_enabled(input.device.type):
         output = output.to(input.dtype)
@@ -175,13 +201,17 @@ def check_tensors(input: Tensor, weight: Tensor, groups: int, spec: BasisSpec) -
 
 
 def check_extent(
-    input: Tensor, padded: Tensor, kernel_size: int, dilation: tuple[int, int]
+    input: Tensor,
+    padded: Tensor,
+    margins: tuple[int, int],
+    kernel_size: int,
+    dilation: tuple[int, int],
 ) -> None:
     """Refuse an image that is smaller, after padding, than the kernel."""
-    for size, d in zip(padded.shape[-2:], dilation):
-        if size < d * (kernel_size - 1) + 1:
+    for size, margin, d in zip(padded.shape[-2:], margins, dilation):
+        reach = d * (kernel_size - 1) + 1
+        if size + 2 * margin < reach:
             raise ValueError(
-                f"input has shape {tuple(input.shape)}, padded to {tuple(padded.shape[-2:])} pixels: "
-                f"allowed are at least {d * (kernel_size - 1) + 1} for kernel size {kernel_size} "
-                f"and dilation {d}"
+                f"input has shape {tuple(input.shape)}, {size + 2 * margin} pixels with padding: "
+                f"allowed are at least {reach} for kernel size {kernel_size} and dilation {d}"
             )

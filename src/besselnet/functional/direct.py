@@ -38,12 +38,13 @@ def direct_power(
     bank: Tensor,
     spec: BasisSpec,
     stride: tuple[int, int],
+    padding: tuple[int, int],
     dilation: tuple[int, int],
     groups: int,
 ) -> Tensor:
-    """Power response (Equations 5.3, 5.5) of an input that is already padded; (N, O, H', W')."""
+    """Power response (Equations 5.3, 5.5), (N, O, H', W')."""
     filters = expand_filters(weight, bank, spec)
-    maps = F.conv2d(input, filters.flatten(0, 1), None, stride, 0, dilation, groups)
+    maps = F.conv2d(input, filters.flatten(0, 1), None, stride, padding, dilation, groups)
     maps = maps.unflatten(1, (weight.shape[0], spec.num_maps))
     # Half precision holds neither the squares nor their sum.
     if maps.dtype in (torch.float16, torch.bfloat16):

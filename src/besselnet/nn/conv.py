@@ -168,7 +168,7 @@ class BesselConv2d(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BesselConv2d":
         # A change of dtype must not carry the rounding of the old one: build the tables anew.
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(fn, recurse)
         self._set_tables()
         return self
 

@@ -1,0 +1,47 @@
+"""What the two algorithms cost, and which one ``algorithm="auto"`` takes.
+
+Counted per output pixel in multiply-adds, with every number that passes through memory worth
+``OPERATIONS_PER_NUMBER`` of them: on CPUs of today a core does some tens of multiply-adds in the time
+it needs to write a number to the cache and to read it again.
+"""
+
+from typing import Literal, NamedTuple
+
+from besselnet.functional.basis import BasisSpec
+
+OPERATIONS_PER_NUMBER = 16
+
+
+class Cost(NamedTuple):
+    """Multiply-adds, and intermediate numbers written and read, of a forward pass, per output pixel."""
+
+    operations: int
+    numbers: int
+
+    @property
+    def total(self) -> int:
+        return self.operations + OPERATIONS_PER_NUMBER * self.numbers
+
+
+def direct_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: int) -> Cost:
+    """``num_maps`` plain convolutions; all maps are written."""
+    maps = spec.num_maps * out_channels
+    return Cost(maps * in_channels // groups * spec.kernel_size**2, maps)
+
+
+def factored_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: int) -> Cost:
+    """Analysis: every filter on every channel. Mixing: 4 products for a mode, 1 for a mode of order 0."""
+    analysed = spec.num_weights * in_channels
+    maps = spec.num_maps * out_channels
+    mixing = 4 * sum(spec.radial_counts) - 3 * spec.radial_counts[0]
+    mixed = mixing * in_channels // groups * out_channels
+    # Channels are repeated once for each filter, filtered, and read again for the product.
+    return Cost(analysed * spec.kernel_size**2 + mixed, 2 * analysed + maps)
+
+
+def cheaper_algorithm(
+    spec: BasisSpec, in_channels: int, out_channels: int, groups: int
+) -> Literal["factored", "direct"]:
+    """The algorithm with the smaller total; for several scales the base size decides."""
+    shape = (spec, in_channels, out_channels, groups)
+    return "factored" if factored_cost(*shape).total < direct_cost(*shape).total else "direct"
