@@ -147,13 +147,14 @@ class Pixelwise(nn.Module):
 class Drift(nn.Module):
     """A known error: outputs grow by a tenth when the image is turned by 180 degrees or mirrored."""
 
-    def __init__(self, reference):
+    def __init__(self, reference, bias=0.0):
         super().__init__()
         self.reference = reference
+        self.bias = bias
 
     def forward(self, x):
         changed = not torch.allclose(x, self.reference.to(x))
-        return torch.tensor([[3.0, 4.0], [4.0, 3.0]]) * (1.1 if changed else 1.0)
+        return self.bias + torch.tensor([[3.0, -4.0], [-3.0, 4.0]]) * (1.1 if changed else 1.0)
 
 
 class TestEquivarianceError:
@@ -164,9 +165,11 @@ class TestEquivarianceError:
         assert curve.max() <= FLOAT32.rounding
         assert curve.agreement is None
 
-    def test_known_error_of_outputs(self):
+    @pytest.mark.parametrize("bias", [0.0, 10.0])
+    def test_known_error_of_outputs(self, bias):
+        """What all images have in common counts for nothing."""
         probe = plane_waves(2, size=9)
-        curve = equivariance_error(Drift(probe.turned()), probe, (0, 180))
+        curve = equivariance_error(Drift(probe.turned(), bias), probe, (0, 180))
         assert curve.errors == pytest.approx((0.0, 0.1), abs=FLOAT32.rounding)
         assert curve.agreement == (1.0, 1.0)
         assert curve.max() == pytest.approx(0.1, abs=FLOAT32.rounding)
@@ -244,7 +247,8 @@ class TestEquivarianceError:
             ({"probe": torch.rand(1, 8, 8)}, ValueError, r"probe has shape \(1, 8, 8\): allowed"),
             ({"module": nn.Flatten(2)}, ValueError, r"output of module has shape .*\(N, K\)"),
             ({"module": nn.AvgPool2d(2)}, ValueError, r"16 x 16 pixels: allowed are odd sizes"),
-            ({"module": lambda x: 0 * x}, ValueError, r"zero for every probe"),
+            ({"module": lambda x: 0 * x}, ValueError, r"gives zero, or the same output"),
+            ({"module": lambda x: x.sum((2, 3))}, ValueError, r"at least two images"),
         ],
         ids=str,
     )
@@ -264,6 +268,27 @@ class TestEquivarianceError:
 
     def test_nan_shows(self):
         assert math.isnan(EquivarianceCurve((0.0, 1.0), (0.5, math.nan)).max())
+
+
+def small_network(convolution):
+    torch.manual_seed(0)
+    return nn.Sequential(
+        convolution(1, 8, 7, padding=3),
+        nn.ReLU(),
+        convolution(8, 8, 7, padding=3),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 10),
+    )
+
+
+def test_outputs_tell_a_bessel_network_from_a_plain_one():
+    """Both average their maps; only one of them responds to the image rather than to its turn."""
+    ours, plain = (
+        equivariance_error(small_network(c), plane_waves()) for c in (BesselConv2d, nn.Conv2d)
+    )
+    assert ours.max() < 0.15
+    assert plain.max() > 0.5
 
 
 class TestRelativeSpread:
@@ -344,39 +369,54 @@ class TestAssertEquivariant:
 class TestMetric:
     def test_accumulates_over_batches(self):
         generator = torch.Generator().manual_seed(0)
-        output, turned = torch.randn(2, 6, 10, generator=generator)
+        output, turned = 1 + torch.randn(2, 6, 10, generator=generator)
         metric = EquivarianceError()
         metric.update(output[:2], turned[:2])
         metric.update(output[2:], turned[2:])
-        expected = (turned - output).norm() / output.norm()
+        expected = (turned - output).norm() / (output - output.mean(0)).norm()
         assert_same(metric.compute(), expected, FLOAT32.rounding)
         metric.reset()
         metric.update(output, output)
         assert metric.compute() == 0
 
+    def test_is_the_error_of_the_curve(self):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(1, 4, 5), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        probe, metric = plane_waves(8), EquivarianceError()
+        with torch.no_grad():
+            metric.update(net(probe.turned().float()), net(probe.turned(30).float()))
+        expected = torch.tensor(equivariance_error(net, probe, (30,)).errors[0])
+        assert_same(metric.compute(), expected, FLOAT32.equation)
+
     def test_adds_up_over_processes(self):
-        """Another process saw a batch without any error and of the same norm: half the squares."""
-        metric = EquivarianceError()
-        metric.update(torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 0.0]]))
-        alone = metric.compute().item()
-        states = iter([torch.tensor(0.0), torch.tensor(25.0)])
-        metric.sync(
+        """As if the other process had seen the second half."""
+        output = torch.tensor([[1.0, 2.0], [-1.0, 0.0]])
+        turned = torch.tensor([[1.0, 2.5], [-1.0, 0.0]])
+        whole, other = EquivarianceError(), EquivarianceError()
+        whole.update(output, turned)
+        other.update(output[1:], turned[1:])
+        states = iter([other.squared_difference, other.squared_norm, other.output_sum, other.count])
+        half = EquivarianceError(
             dist_sync_fn=lambda state, group: [state, next(states)],
-            distributed_available=lambda: True,
+            distributed_available_fn=lambda: True,
         )
-        together = (metric.squared_difference / metric.squared_norm).sqrt().item()
-        assert (alone, together) == pytest.approx((1.0, math.sqrt(0.5)))
+        half.update(output[:1], turned[:1])
+        assert_same(half.compute(), whole.compute(), FLOAT32.rounding)
 
     def test_takes_half_precision_and_keeps_no_graph(self):
         metric = EquivarianceError()
-        output = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
-        metric.update(output, output * 1.5)
-        assert metric.compute().item() == pytest.approx(0.5)
+        output = torch.eye(2, dtype=torch.bfloat16, requires_grad=True)
+        metric.update(output, output + 0.5)
+        assert metric.compute().item() == pytest.approx(1.0)
         assert not metric.compute().requires_grad
 
-    def test_shapes_must_agree(self):
-        with pytest.raises(ValueError, match=r"output_of_turned has shape \(2, 4\): allowed"):
-            EquivarianceError().update(torch.rand(2, 3), torch.rand(2, 4))
+    @pytest.mark.parametrize(
+        ("shapes", "name"),
+        [(((2, 3), (2, 4)), "output_of_turned"), (((2, 3, 4, 4), (2, 3, 4, 4)), "output")],
+    )
+    def test_bad_shape(self, shapes, name):
+        with pytest.raises(ValueError, match=rf"{name} has shape .*: allowed is \(N, K\)"):
+            EquivarianceError().update(*map(torch.rand, shapes))
 
 
 def test_importing_the_package_does_not_import_torchmetrics():

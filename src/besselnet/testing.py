@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -188,16 +188,20 @@ def equivariance_error(
     mirror: bool = False,
     region: Region = "centre",
 ) -> EquivarianceCurve:
-    r"""The error :math:`\|f(g x) - g f(x)\| / \|f(x)\|` as a curve over the angles of g.
+    r"""The relative error of f(g x) against g f(x), as a curve over the angles of g.
 
     Norms run over images, channels and compared pixels. What is compared depends on the output:
 
-    * (N, K), such as logits: all of it; g leaves it alone (invariance).
-    * (N, C, H, W), feature maps: ``region="centre"`` compares the central pixel, about which everything
-      turns. No map is interpolated, so with a :class:`PlaneWaves` probe the figure is the module's own
-      error at any angle; the positions that an image offers are sampled by the many probe images.
-      ``region="disc"`` compares the inner disc of whole maps, after turning f(x): exact for quarter
-      turns, at other angles it includes the error of interpolating the maps.
+    * (N, C, H, W), feature maps: :math:`\|f(g x) - g f(x)\| / \|f(x)\|`. ``region="centre"`` compares
+      the central pixel, about which everything turns. No map is interpolated, so with a
+      :class:`PlaneWaves` probe the figure is the module's own error at any angle; the positions that an
+      image offers are sampled by the many probe images. ``region="disc"`` compares the inner disc of
+      whole maps, after turning f(x): exact for quarter turns, at other angles it includes the error of
+      interpolating the maps.
+    * (N, K), such as logits: :math:`\|f(g x) - f(x)\| / \|f(x) - \overline{f}\|` with the mean
+      :math:`\overline{f}` over the images: turning an image should change the output little against
+      what another image would. (Against the norm alone even a plain network that averages its maps
+      looks invariant, because most of its output is the same for all images.)
 
     Args:
         module: a module, or a function such as ``model.forward_features``. Images are brought to the
@@ -213,9 +217,12 @@ def equivariance_error(
     check_choice("region", region, REGIONS)
     with _measured(module, probe) as respond:
         upright = respond(0.0, False)
-        norm = _compared(upright, region).norm()
+        norm = _response_norm(upright, region)
         if norm == 0:
-            raise ValueError("module gives zero for every probe: a relative error needs a response")
+            raise ValueError(
+                "module gives zero, or the same output for every image: allowed are at least two "
+                "images to which it responds"
+            )
         errors, agreement = [], []
         for angle in angles:
             response = respond(angle, mirror)
@@ -285,13 +292,14 @@ def assert_equivariant(
 
 
 class EquivarianceError(Metric):
-    """Relative error ‖f(g x) − f(x)‖ / ‖f(x)‖ over everything seen, across batches and processes.
+    """Error of outputs (N, K) over everything seen, across batches and processes.
 
-    ``update`` takes the output for a batch and the output for the same batch turned. Outputs (N, K) are
-    compared as they are; turn feature maps back first.
+    ``update`` takes the output for a batch and the output for the same batch turned. The value is the
+    relative error of :func:`equivariance_error` for outputs: the norm of their difference over the norm
+    of the output's variation among images. Keyword arguments are those of every torchmetrics metric.
 
     >>> metric = EquivarianceError()
-    >>> metric.update(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 3.0]]))
+    >>> metric.update(torch.tensor([[3.0, 1.0], [5.0, 1.0]]), torch.tensor([[3.2, 1.0], [5.2, 1.0]]))
     >>> metric.compute()
     tensor(0.2000)
     """
@@ -301,25 +309,29 @@ class EquivarianceError(Metric):
     full_state_update = False
     squared_difference: Tensor
     squared_norm: Tensor
+    output_sum: Tensor
+    count: Tensor
 
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("squared_difference", "squared_norm"):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        for name in ("squared_difference", "squared_norm", "output_sum", "count"):
             self.add_state(name, torch.tensor(0.0), dist_reduce_fx="sum")
 
     def update(self, output: Tensor, output_of_turned: Tensor) -> None:
-        if output.shape != output_of_turned.shape:
-            raise ValueError(
-                f"output_of_turned has shape {tuple(output_of_turned.shape)}: allowed is that of "
-                f"output, {tuple(output.shape)}"
-            )
-        output = output.detach().to(self.squared_norm.dtype)
-        output_of_turned = output_of_turned.detach().to(self.squared_norm.dtype)
-        self.squared_difference += (output_of_turned - output).square().sum()
+        for name, tensor in (("output", output), ("output_of_turned", output_of_turned)):
+            if tensor.dim() != 2 or tensor.shape != output.shape:
+                raise ValueError(
+                    f"{name} has shape {tuple(tensor.shape)}: allowed is (N, K), the same for both"
+                )
+        output, turned = (t.detach().to(self.count) for t in (output, output_of_turned))
+        self.squared_difference += (turned - output).square().sum()
         self.squared_norm += output.square().sum()
+        self.output_sum = self.output_sum + output.sum(0)
+        self.count += len(output)
 
     def compute(self) -> Tensor:
-        return (self.squared_difference / self.squared_norm).sqrt()
+        variation = self.squared_norm - self.output_sum.square().sum() / self.count
+        return (self.squared_difference / variation).sqrt()
 
 
 @contextmanager
@@ -380,6 +392,12 @@ def _compared(response: Tensor, region: Region) -> Tensor:
             "which have a central pixel; change the size of the probe or use region='disc'"
         )
     return response[..., size // 2, size // 2]
+
+
+def _response_norm(response: Tensor, region: Region) -> Tensor:
+    """What errors are measured against."""
+    compared = _compared(response, region)
+    return (compared - compared.mean(0) if response.dim() == 2 else compared).norm()
 
 
 def _distance_from_centre(size: int) -> Tensor:
