@@ -1,6 +1,7 @@
 """The published data sets, on small files of their real formats."""
 
 import gzip
+import importlib.util
 import io
 import struct
 import zipfile
@@ -447,3 +448,12 @@ def test_every_set_of_the_issue_is_registered():
         "npz",
         "radio-galaxies",
     ]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("firstgalaxydata") is None, reason="firstgalaxydata is not installed"
+)
+def test_the_real_radio_galaxies():
+    splits = load_data("radio-galaxies")
+    counts = {name: part.class_counts().tolist() for name, part in splits.parts().items()}
+    assert counts == {"train": [395, 824, 291, 248], "val": [50] * 4, "test": [50] * 4}
