@@ -1,6 +1,6 @@
 """MNIST turned and laid on photographs, where the original files cannot be had.
 
-The recipe, after Larochelle et al. (ICML 2007), section 3:
+The recipe, in the spirit of Larochelle et al. (ICML 2007):
 
 1. 62 000 of the 70 000 digits in random order, 12 000 for training and 50 000 for testing;
 2. each turned by an angle uniform in [0, 360) degrees, with cubic interpolation;
@@ -8,8 +8,8 @@ The recipe, after Larochelle et al. (ICML 2007), section 3:
    [0, 1]. Patches come from random places of random photographs; those with a standard deviation
    under 0.1 (sky, walls) are left out. The digit is turned, the patch is not.
 
-The paper used twenty photographs from the internet; here they are those inside scikit-image, so
-accuracies on a re-creation are not comparable with accuracies on the originals.
+How digit and patch are blended and the limit of 0.1 are choices made here, and the photographs are
+those inside scikit-image: accuracies on a re-creation are not comparable with those on the originals.
 """
 
 import hashlib
