@@ -4,11 +4,13 @@ from besselnet.nn.conv import BesselConv2d
 from besselnet.nn.norm import AttentiveNorm2d
 from besselnet.nn.pool import BlurPool2d
 from besselnet.nn.sizes import SizeReport, check_size, exact_sizes, suggest_size
+from besselnet.nn.transform import FourierBesselTransform
 
 __all__ = [
     "AttentiveNorm2d",
     "BesselConv2d",
     "BlurPool2d",
+    "FourierBesselTransform",
     "SizeReport",
     "check_size",
     "exact_sizes",
