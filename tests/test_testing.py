@@ -1,8 +1,10 @@
 """The equivariance tools, tried on modules whose equivariance is known, and on liars."""
 
+import doctest
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -422,3 +424,12 @@ class TestMetric:
 def test_importing_the_package_does_not_import_torchmetrics():
     code = "import sys, besselnet; sys.exit('torchmetrics' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_guide_tells_the_truth():
+    """docs/equivariance.md is executed."""
+    guide = Path(__file__).parents[1] / "docs" / "equivariance.md"
+    torch.manual_seed(0)
+    results = doctest.testfile(str(guide), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert results.attempted > 5
+    assert results.failed == 0
