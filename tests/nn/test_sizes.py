@@ -150,5 +150,15 @@ def test_bad_arguments():
         check_size(nn.MaxPool2d(2), 8, in_channels="3")
 
 
+class ReadsNumbers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.max().item() > 0 else -x
+
+
+def test_a_module_that_needs_numbers_is_refused():
+    with pytest.raises(TypeError, match="ReadsNumbers.*reads numbers"):
+        exact_sizes(ReadsNumbers(), [8], in_channels=1)
+
+
 def test_a_module_without_windows_says_so():
     assert "no convolution or pooling" in str(check_size(nn.Identity(), 8, in_channels=1))

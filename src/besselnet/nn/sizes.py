@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from besselnet.nn.conv import check_count
 from besselnet.nn.pool import BlurPool2d
@@ -111,6 +111,11 @@ def check_size(module: nn.Module, size: int, in_channels: int | None = None) -> 
         ]
         try:
             module(image)
+        except DataDependentOutputException as error:
+            raise TypeError(
+                f"module={type(module).__name__}: allowed are modules whose forward depends on shapes "
+                f"alone; this one reads numbers out of a tensor ({error})"
+            ) from error
         finally:
             for handle in handles:
                 handle.remove()
