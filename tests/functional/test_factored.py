@@ -152,7 +152,9 @@ def test_cost_of_the_factored_algorithm_is_what_the_design_says():
     assert direct_cost(soft, 1, 1, 1).operations == 931
     many = 10**6
     for spec, expected in ((soft, 68), (strong, 22)):
-        assert factored_cost(spec, many, many, 1).operations / many**2 == pytest.approx(expected, rel=1e-2)
+        assert factored_cost(spec, many, many, 1).operations / many**2 == pytest.approx(
+            expected, rel=1e-2
+        )
 
 
 def test_auto_takes_the_algorithm_with_the_smaller_cost():

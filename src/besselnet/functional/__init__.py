@@ -12,6 +12,7 @@ from besselnet.functional.conv import (
     bessel_conv2d,
 )
 from besselnet.functional.direct import expand_filters
+from besselnet.functional.pool import blur_pool2d
 
 __all__ = [
     "ALGORITHMS",
@@ -26,5 +27,6 @@ __all__ = [
     "ScalePool",
     "Symmetry",
     "bessel_conv2d",
+    "blur_pool2d",
     "expand_filters",
 ]

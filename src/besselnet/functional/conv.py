@@ -68,12 +68,16 @@ def pad_input(input: Tensor, pads: Sequence[int], mode: str) -> tuple[Tensor, tu
     return input, (0, 0)
 
 
+def autocast_enabled(device: torch.device) -> bool:
+    """Whether autocast is on; there are devices ("meta") that do not know of it."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
 def cast_for_autocast(tensor: Tensor) -> Tensor:
     """What autocast does before a plain convolution: the tensor in its lower precision."""
-    device = tensor.device.type
-    if not torch.is_autocast_enabled(device):
+    if not autocast_enabled(tensor.device):
         return tensor
-    return tensor.to(torch.get_autocast_dtype(device))
+    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
 def strongest(responses: list[Tensor], pool: ScalePool) -> Tensor:
@@ -88,7 +92,8 @@ def strongest(responses: list[Tensor], pool: ScalePool) -> Tensor:
     summed = stacked.detach().sum((-2, -1), keepdim=True)
     if pool == "image":
         summed = summed.sum(2, keepdim=True)
-    return stacked.take_along_dim(summed.argmax(0, keepdim=True), 0).squeeze(0)
+    winner = summed.argmax(0, keepdim=True).expand(1, *stacked.shape[1:])
+    return stacked.gather(0, winner).squeeze(0)
 
 
 def amplitude(power: Tensor) -> Tensor:
@@ -172,7 +177,7 @@ def bessel_conv2d(
             power = direct_power(padded, weight, bank, spec, *settings)
             responses.append(amplitude(power) if response == "amplitude" else power)
     output = responses[0] if len(responses) == 1 else strongest(responses, scale_pool)
-    if not torch.is_autocast_enabled(input.device.type):
+    if not autocast_enabled(input.device):
         output = output.to(input.dtype)
     if bias is not None:
         output = output + bias.to(output.dtype)[:, None, None]
