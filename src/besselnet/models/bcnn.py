@@ -1,5 +1,8 @@
 """The paper's B-CNNs: its template with Bessel convolutions."""
 
+import math
+
+import torch
 from torch import nn
 
 from besselnet.functional import Algorithm, Response
@@ -22,6 +25,11 @@ __all__ = ["bcnn"]
 # make up for it with more channels.
 _WIDTHS = {"soft": 1.0, "strong": 1.7}
 _VARIANTS = ("paper", "authors-code")
+# Without normalisation the start decides whether a signal survives six squarings. These shares of
+# the power that BesselConv2d starts with, which is meant for softsign, keep the spread of
+# handwritten digits through all layers with tanh: for the soft cut-off, the strong one, and the
+# soft one with three scales, of which the strongest is kept.
+_TANH_POWER = {("soft", False): 1 / 4, ("strong", False): 1 / 2, ("soft", True): 1 / 8}
 
 
 def bcnn(
@@ -81,6 +89,9 @@ def bcnn(
         )
         if paper:
             return nn.Sequential(conv, AttentiveNorm2d(n_out), nn.Softsign())
+        if response == "power":
+            with torch.no_grad():
+                conv.weight *= math.sqrt(_TANH_POWER[cutoff, scales is not None])
         return nn.Sequential(conv, nn.Tanh())
 
     def pool(_: int) -> nn.Module:

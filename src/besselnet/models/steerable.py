@@ -252,7 +252,8 @@ def _refresh_filter(conv: SteerableConv, _: Any) -> None:
 def _make_transient(module: nn.Module) -> None:
     """Keep buffers that are fixed or follow from the weights out of the checkpoint."""
     for name, buffer in list(module.named_buffers(recurse=False)):
-        module.register_buffer(name, buffer, persistent=False)
+        if not name.endswith(("running_mean", "running_var", "num_batches_tracked")):
+            module.register_buffer(name, buffer, persistent=False)
 
 
 class SteerableFeatures(nn.Module):
@@ -273,17 +274,12 @@ class SteerableFeatures(nn.Module):
                     # Constants that escnn registers as parameters: none to count or to train.
                     delattr(module, name)
                     module.register_buffer(name, parameter.detach())
-            if not isinstance(module, _STATEFUL):
-                _make_transient(module)
+            _make_transient(module)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, H, W) to (N, channels, h, w)."""
         maps: Tensor = self.layers(enn.GeometricTensor(x, self.image)).tensor
         return maps
-
-
-# Modules whose buffers are learned from the data.
-_STATEFUL = (nn.modules.batchnorm._BatchNorm, enn.NormBatchNorm)
 
 
 class FieldAvgPool2d(nn.Module):
