@@ -16,7 +16,6 @@ from besselnet import engine
 from besselnet.data import Batches, image_files, rotate_images
 from besselnet.engine.figures import draw_turned
 from besselnet.engine.progress import ProgressLog
-from besselnet.engine.run import load_images
 
 __all__ = ["evaluate", "inspect", "predict", "train"]
 
@@ -150,7 +149,7 @@ def evaluate(
         besselnet evaluate runs/photos --turned --json > report.json
     """
     run = engine.load_run(run_folder, device=device)
-    parts = load_images(run.config.data).parts()
+    parts = engine.load_images(run.config.data).parts()
     name = part or next(p for p in ("test", "val", "train") if p in parts)
     if name not in parts:
         raise ValueError(f"part must be one of {', '.join(parts)}, got {name!r}")

@@ -26,7 +26,14 @@ from besselnet.engine.inspect import inspect_run
 from besselnet.engine.interrupt import Interrupted
 from besselnet.engine.launch import is_first_process, launch
 from besselnet.engine.predict import Prediction, predict
-from besselnet.engine.run import Run, default_folder, load_run, read_run_config, train_run
+from besselnet.engine.run import (
+    Run,
+    default_folder,
+    load_images,
+    load_run,
+    read_run_config,
+    train_run,
+)
 
 __all__ = [
     "Checkpoint",
@@ -53,6 +60,7 @@ __all__ = [
     "is_first_process",
     "launch",
     "load_checkpoint",
+    "load_images",
     "load_run",
     "load_weights",
     "override",

@@ -26,7 +26,7 @@ def draw_curves(path: str | Path, rows: Sequence[Mapping[str, float]]) -> None:
         axes.set(xlabel="epoch", title=quantity.replace("_", " "))
         axes.grid(alpha=0.3)
         axes.legend()
-    _write(path, figure)
+    write_figure(path, figure)
 
 
 def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) 
             for j in ticks:
                 colour = "white" if share[i, j] > 0.5 else "black"
                 axes.text(j, i, str(int(confusion[i, j])), ha="center", va="center", color=colour)
-    _write(path, figure)
+    write_figure(path, figure)
 
 
 def draw_turned(path: str | Path, results: Mapping[str, TurnedEvaluation]) -> None:
@@ -58,7 +58,7 @@ def draw_turned(path: str | Path, results: Mapping[str, TurnedEvaluation]) -> No
         axes.plot(angles, [*result.accuracy, result.accuracy[0]], ".-", label=name)
     axes.set(rmin=0, rmax=1, title="accuracy on images turned by an angle")
     figure.legend(loc="outside lower center", ncols=len(results))
-    _write(path, figure)
+    write_figure(path, figure)
 
 
 def draw_filters(path: str | Path, filters: Tensor, most: int = 64) -> None:
@@ -73,7 +73,7 @@ def draw_filters(path: str | Path, filters: Tensor, most: int = 64) -> None:
     for axes, kernel in zip(figure.axes, kernels):
         limit = kernel.abs().max().clamp(min=1e-12).item()
         axes.imshow(kernel.numpy(), vmin=-limit, vmax=limit, cmap="gray")
-    _write(path, figure)
+    write_figure(path, figure)
 
 
 @torch.no_grad()
@@ -88,7 +88,8 @@ def learned_filters(model: nn.Module) -> Tensor | None:
     return None
 
 
-def _write(path: str | Path, figure: Figure) -> None:
+def write_figure(path: str | Path, figure: Figure) -> None:
+    """Write `figure` as PNG, atomically."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
     write_atomically(path, buffer.getvalue())
