@@ -22,7 +22,7 @@ from models.probes import (
 # of 1e-16 some thousand times.
 BCNN = 1e-11
 # float32: escnn samples kernels in it, and some of its layers compute in nothing else. Measured: at
-# most 5e-5.
+# most 1e-4.
 PEERS = 1e-3
 
 BCNNS = list_models("bcnn*")

@@ -91,7 +91,7 @@ def bcnn(
             return nn.Sequential(conv, AttentiveNorm2d(n_out), nn.Softsign())
         if response == "power":
             with torch.no_grad():
-                conv.weight *= math.sqrt(_TANH_POWER[cutoff, scales is not None])
+                conv.weight.mul_(math.sqrt(_TANH_POWER[cutoff, scales is not None]))
         return nn.Sequential(conv, nn.Tanh())
 
     def pool(_: int) -> nn.Module:
