@@ -22,6 +22,14 @@ SUMMARIES = ("exponents", "choice")
 # The ways in which a bound gets its number from the measured ones.
 QUANTITIES = ("quotient", "exponents", "largest")
 
+# What a layer and a network are described by, and the options they pass on.
+LAYER = ("layer", "kernel_size", "in_channels", "out_channels", "size", "batch")
+NETWORK = ("model", "in_channels", "num_classes", "size", "batch")
+CONV_OPTIONS = ("stride", "padding", "dilation", "groups", "padding_mode")
+BESSEL_OPTIONS = (
+    *("symmetry", "cutoff", "scales", "scale_pool", "response", "sampling", "algorithm"),
+)
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -148,7 +156,25 @@ def _entry(name: str, table: Mapping[str, Any], quick: bool) -> Entry:
         raise ValueError(f"entry {name!r}: baseline {entry.baseline!r} is not among its candidates")
     if not entry.cases:
         raise ValueError(f"entry {name!r} has no cases")
+    for case in entry.cases:
+        for candidate in entry.candidates:
+            _check_settings(entry.settings(case, candidate))
     return entry
+
+
+def _check_settings(settings: Settings) -> None:
+    """Refuse settings that describe neither a layer nor a network."""
+    network = "model" in settings
+    needed = NETWORK if network else LAYER
+    known = (*needed, *(("options",) if network else (*CONV_OPTIONS, *BESSEL_OPTIONS)))
+    for key in needed:
+        if key not in settings:
+            raise ValueError(f"{key!r} is missing in {settings}")
+    for key in settings:
+        if key not in known:
+            raise ValueError(f"unknown setting {key!r} in {settings}; known: {', '.join(known)}")
+    if not network and settings["layer"] not in ("Conv2d", "BesselConv2d"):
+        raise ValueError(f"layer={settings['layer']!r}: allowed are 'Conv2d', 'BesselConv2d'")
 
 
 def _bound(table: Mapping[str, Any]) -> Bound:

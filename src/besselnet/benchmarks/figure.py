@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from besselnet.benchmarks.judge import value_of
 from besselnet.benchmarks.tables import TITLES, show_value
@@ -81,6 +82,7 @@ def _lines(axes: Axes, report: Mapping[str, Any], measure: str) -> None:
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_xlim(0.93 * min(sizes), 1.2 * max(sizes))
     axes.xaxis.set_minor_formatter(NullFormatter())
+    _plain_ticks(axes.yaxis)
     axes.grid(alpha=0.3)
 
 
@@ -109,9 +111,15 @@ def _dots(axes: Axes, report: Mapping[str, Any], measure: str) -> None:
     axes.set_ylim(len(cases) - 0.5, -0.5)
     axes.set_xscale("log")
     if baseline:
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        _plain_ticks(axes.xaxis)
         axes.set_xlabel(f"times {baseline}")
     else:
         axes.set_xlabel("relative difference")
     axes.grid(alpha=0.3)
+
+
+def _plain_ticks(axis: Axis) -> None:
+    """1, 2, 5, 10 ... on a logarithmic axis."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

@@ -7,54 +7,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from besselnet.benchmarks.entries import Settings
+from besselnet.benchmarks.entries import BESSEL_OPTIONS, CONV_OPTIONS, Settings
 from besselnet.functional import BasisSpec
 from besselnet.functional.cost import cheaper_algorithm, direct_cost, factored_cost
 from besselnet.models import create_model, model_info
 from besselnet.nn import BesselConv2d
-
-CONV_OPTIONS = ("stride", "dilation", "groups", "padding_mode")
-BESSEL_OPTIONS = (
-    *("symmetry", "cutoff", "scales", "scale_pool", "response", "sampling", "algorithm"),
-)
-SHAPE = ("kernel_size", "in_channels", "out_channels", "size", "batch", "padding", "layer")
-NETWORK = ("model", "options", "in_channels", "num_classes", "size", "batch")
 
 
 class LeftOut(Exception):
     """A candidate that is not measured; the message says why."""
 
 
-def check_settings(settings: Settings) -> None:
-    """Refuse settings that no layer and no network has."""
-    known = NETWORK if "model" in settings else (*SHAPE, *CONV_OPTIONS, *BESSEL_OPTIONS)
-    for key in settings:
-        if key not in known:
-            raise ValueError(f"unknown setting {key!r} in {settings}; known: {', '.join(known)}")
-    if "model" not in settings and settings.get("layer") not in ("Conv2d", "BesselConv2d"):
-        raise ValueError(
-            f"layer={settings.get('layer')!r}: allowed are 'Conv2d', 'BesselConv2d', or a model"
-        )
-
-
 def build(settings: Settings, seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """The layer or network of the settings; the same seed gives the same weights."""
-    check_settings(settings)
+    """The layer, or the network (float32), of the settings; the same seed gives the same weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if "model" in settings:
-            return _network(settings).to(dtype)
+            return _network(settings)
         kind: Any = BesselConv2d if settings["layer"] == "BesselConv2d" else nn.Conv2d
         names = CONV_OPTIONS + (BESSEL_OPTIONS if kind is BesselConv2d else ())
         options = {name: settings[name] for name in names if name in settings}
-        layer: nn.Module = kind(
-            settings["in_channels"],
-            settings["out_channels"],
-            settings["kernel_size"],
-            padding=_padding(settings),
-            dtype=dtype,
-            **options,
-        )
+        shape = (settings["in_channels"], settings["out_channels"], settings["kernel_size"])
+        layer: nn.Module = kind(*shape, dtype=dtype, **options | {"padding": _padding(settings)})
         return layer
 
 
