@@ -67,7 +67,7 @@ def bench(
 
         besselnet bench network growth --rounds 9 --threads 2
 
-        besselnet bench layer --quick --out /tmp/bench --json
+        besselnet bench layer --quick --out trial --json
     """
     timing, known = read_entries(entries, quick=quick)
     chosen = choose_entries(known, names or [])
