@@ -85,7 +85,7 @@ def bench(
             quick=quick,
             on_case=lambda label, name=entry.name: typer.echo(f"{name}: {label}", err=True),  # type: ignore[misc]
         )
-        report["environment"] = _environment()
+        report["environment"] = _environment(report["threads"])
         reports.append(report)
         # At once: an interrupted run keeps what it has measured.
         write_json(folder / f"{entry.name}.json", report)
@@ -99,13 +99,15 @@ def bench(
         typer.echo(f"written to {folder}: {', '.join(e.name for e in chosen)}, tables.md")
 
 
-def _environment() -> dict[str, Any]:
+def _environment(threads: int) -> dict[str, Any]:
+    """Software and machine, with the threads of the run instead of torch's present ones."""
     environment = describe_environment()
     try:
-        peer: str | None = version("escnn")
+        environment["versions"]["escnn"] = version("escnn")
     except PackageNotFoundError:
-        peer = None
-    return {**environment, "versions": {**environment["versions"], "escnn": peer}}
+        environment["versions"]["escnn"] = None
+    environment["machine"]["threads"] = threads
+    return environment
 
 
 def _read_reports(folder: Path, names: list[str]) -> list[dict[str, Any]]:
