@@ -171,8 +171,7 @@ def bessel_conv2d(
         settings = (steps, margins, dilations, groups)
         if algorithm == "factored":
             image, kernel, table = map(cast_for_autocast, (padded, weight, bank))
-            root = response == "amplitude"
-            responses.append(factored(image, kernel, table, spec, root, *settings))
+            responses.append(factored(image, kernel, table, spec, response, *settings))
         else:
             power = direct_power(padded, weight, bank, spec, *settings)
             responses.append(amplitude(power) if response == "amplitude" else power)

@@ -6,13 +6,14 @@ By linearity sum_{c,j} conj(kappa) phi needs no filter of its own for every pair
 2. *mix*: for each order v one matrix product over (filter, channel), then square and add.
 
 That is O(W H n^2 C_in (n^2 + C_out)) operations against O(W H n^3 C_in C_out) of Algorithm 1. Only the
-input and the weights (and the response, for the amplitude) are kept for the backward pass, which computes
-phi again.
+input and the weights (and the response, if it is the amplitude) are kept for the backward pass, which
+computes phi again.
 
 What makes it fast in practice is the layout. Pixels are rows; (filter, channel) pairs, sorted by order,
 are columns. The analysis is then one depthwise convolution in channels-last memory of the channels,
 repeated once for each filter, and each order is a run of columns, ready for its product. The batch goes
-through in pieces and the channels in slabs, so that what is written is still in the cache when it is read.
+through in pieces, the channels in slabs and the orders in bundles, so that what is written is still in the
+cache when it is read.
 
 Both passes are registered with torch as operators, so that ``torch.compile`` and ``torch.export`` see one
 node each. Inside them there is no autograd, and buffers are reused.
@@ -28,8 +29,11 @@ from torch.nn import functional as F
 
 from besselnet.functional.basis import BasisSpec
 
-# Bound on the temporaries of one piece of the batch (one image at least), so that they stay in the cache.
+# Bound on the temporaries of one piece of the batch (one image at least), for each thread, so that they
+# stay in the cache.
 WORKSPACE_BYTES = 4 * 2**20
+# Columns (filter, channel) analysed at once, for the same reason.
+BUNDLE_COLUMNS = 512
 # Channels analysed at once: enough columns for the products, few enough for the inner cache.
 SLAB_CHANNELS = 32
 
@@ -75,20 +79,27 @@ class Geometry(NamedTuple):
 
     def products(self) -> list["Product"]:
         """The matrix products of one response: SO(2) mixes cosines and sines, O(2) keeps them apart."""
-        products, first = [], 0
+        products = []
         for v, order in enumerate(self.orders()):
+            maps = 2 if order.num_sines else 1
             middle = order.start + order.num_cosines
-            if not order.num_sines:
-                runs = [(order.start, order.stop)]
-            elif self.mirror:
-                runs = [(order.start, middle), (middle, order.stop)]
+            if self.mirror and order.num_sines:
+                products.append(Product(v, slice(order.start, middle), maps))
+                products.append(Product(v, slice(middle, order.stop), maps))
             else:
-                runs = [(order.start, order.stop)]
-            for run in runs:
-                maps = 2 if order.num_sines else 1
-                products.append(Product(v, slice(*run), slice(first, first + maps)))
-                first += maps
+                products.append(Product(v, slice(order.start, order.stop), maps))
         return products
+
+    def bundles(self, channels: int) -> list[list["Product"]]:
+        """Runs of products with at most BUNDLE_COLUMNS columns together (one product at least)."""
+        most = BUNDLE_COLUMNS // min(channels, SLAB_CHANNELS)
+        bundles: list[list[Product]] = []
+        for product in self.products():
+            filters = product.filters.stop - bundles[-1][0].filters.start if bundles else 0
+            if not bundles or filters > most:
+                bundles.append([])
+            bundles[-1].append(product)
+        return bundles
 
     def output_size(self, height: int, width: int, kernel_size: int) -> tuple[int, int]:
         sizes = zip((height, width), self.padding, self.dilation, self.stride)
@@ -97,11 +108,11 @@ class Geometry(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One product: which order's matrix, from which run of filters, to which run of maps."""
+    """One product: which order's matrix, from which run of filters, to how many maps."""
 
     order: int
     filters: slice
-    maps: slice
+    num_maps: int
 
 
 def mixing_matrices(weight: Tensor, geometry: Geometry) -> list[Tensor]:
@@ -138,52 +149,69 @@ def weight_gradient(gradients: list[Tensor], geometry: Geometry) -> Tensor:
     return torch.cat(real + imaginary).permute(2, 1, 0)
 
 
-def repeated_taps(bank: Tensor, channels: int) -> Tensor:
-    """The bank as a depthwise filter for columns (filter, channel); (F C, 1, k, k)."""
-    return bank.repeat_interleave(channels, 0).unsqueeze(1)
+class Slab:
+    """A bundle of products for some of the input channels: all that is the same for every piece.
 
+    Attributes:
+        channels: which.
+        taps: the filters as a depthwise filter for columns (filter, channel); (F c, 1, k, k).
+        products: for each product the columns of phi, the columns of the maps, its order and matrix.
+    """
 
-def analyse(slab: Tensor, bank: Tensor, geometry: Geometry) -> Tensor:
-    """phi of a slab (n, c, H, W) of channels as a matrix (pixels, F, c)."""
-    settings = (geometry.stride, geometry.padding, geometry.dilation)
-    filters, channels = len(bank), slab.shape[1]
-    if channels == 1:
-        maps = F.conv2d(slab, bank.unsqueeze(1), None, *settings)
-    else:
-        # repeat() lays its result out contiguously: repeat the channels-last view.
-        repeated = slab.permute(0, 2, 3, 1).repeat(1, 1, 1, filters).permute(0, 3, 1, 2)
-        taps = repeated_taps(bank, channels)
-        maps = F.conv2d(repeated, taps, None, *settings, filters * channels)
-    return maps.permute(0, 2, 3, 1).reshape(-1, filters, channels)
+    def __init__(
+        self,
+        channels: slice,
+        bundle: list[Product],
+        bank: Tensor,
+        matrices: list[Tensor],
+        geometry: Geometry,
+    ) -> None:
+        self.channels = channels
+        self.geometry = geometry
+        self.size = channels.stop - channels.start
+        first = bundle[0].filters.start
+        self.bank = bank[first : bundle[-1].filters.stop]
+        self.taps = self.bank.repeat_interleave(self.size, 0).unsqueeze(1)
+        self.products = []
+        column = 0
+        for product in bundle:
+            matrix = matrices[product.order][:, channels].flatten(0, 1).flatten(1).contiguous()
+            filters = (product.filters.start - first, product.filters.stop - first)
+            source = slice(*(n * self.size for n in filters))
+            target = slice(column, column + matrix.shape[1])
+            self.products.append((source, target, product.order, matrix))
+            column = target.stop
 
+    def analyse(self, images: Tensor) -> Tensor:
+        """phi of channels-last images (n, c, H, W) as a matrix (pixels, F c)."""
+        settings = (self.geometry.stride, self.geometry.padding, self.geometry.dilation)
+        if self.size == 1:
+            maps = F.conv2d(images, self.taps, None, *settings)
+        else:
+            # repeat() lays its result out contiguously: repeat the channels-last view.
+            rows = images.permute(0, 2, 3, 1).repeat(1, 1, 1, len(self.bank))
+            maps = F.conv2d(rows.permute(0, 3, 1, 2), self.taps, None, *settings, len(self.taps))
+        return maps.permute(0, 2, 3, 1).reshape(-1, len(self.taps))
 
-def synthesise(phi: Tensor, bank: Tensor, geometry: Geometry, shape: torch.Size) -> Tensor:
-    """The transpose of :func:`analyse`: (pixels, F, c) to an image of ``shape`` (n, c, H, W)."""
-    filters, channels = phi.shape[1:]
-    rows = geometry.output_size(shape[2], shape[3], bank.shape[-1])
-    maps = phi.view(shape[0], *rows, filters * channels).permute(0, 3, 1, 2)
-    taps = repeated_taps(bank, channels)
-    reach = [d * (bank.shape[-1] - 1) for d in geometry.dilation]
-    if tuple(geometry.stride) == (1, 1) and all(r >= p for r, p in zip(reach, geometry.padding)):
-        # With stride 1 it is a convolution with the filters turned by half, the faster call.
-        margin = [r - p for r, p in zip(reach, geometry.padding)]
-        images = F.conv2d(
-            maps, taps.flip(2, 3), None, 1, margin, geometry.dilation, filters * channels
-        )
-    else:
-        sizes = zip(shape[2:], geometry.padding, reach, geometry.stride)
-        rest = [(n + 2 * p - r - 1) % s for n, p, r, s in sizes]
-        images = F.conv_transpose2d(
-            maps,
-            taps,
-            None,
-            geometry.stride,
-            geometry.padding,
-            rest,
-            filters * channels,
-            geometry.dilation,
-        )
-    return images.permute(0, 2, 3, 1).unflatten(3, (filters, channels)).sum(3).permute(0, 3, 1, 2)
+    def synthesise(self, phi: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The transpose of :meth:`analyse`: (pixels, F c) to images of ``shape`` (n, c, H, W)."""
+        g, size = self.geometry, self.bank.shape[-1]
+        rows = phi.view(shape[0], *g.output_size(shape[2], shape[3], size), len(self.taps))
+        maps = rows.permute(0, 3, 1, 2)
+        reach = [d * (size - 1) for d in g.dilation]
+        if tuple(g.stride) == (1, 1) and all(r >= p for r, p in zip(reach, g.padding)):
+            # With stride 1 it is a convolution with the filters turned by half, the faster call.
+            margin = [r - p for r, p in zip(reach, g.padding)]
+            taps = self.taps.flip(2, 3)
+            images = F.conv2d(maps, taps, None, 1, margin, g.dilation, len(taps))
+        else:
+            sizes = zip(shape[2:], g.padding, reach, g.stride)
+            rest = [(n + 2 * p - r - 1) % s for n, p, r, s in sizes]
+            images = F.conv_transpose2d(
+                maps, self.taps, None, g.stride, g.padding, rest, len(self.taps), g.dilation
+            )
+        parts = images.permute(0, 2, 3, 1).unflatten(3, (len(self.bank), self.size))
+        return parts.sum(3).permute(0, 3, 1, 2)
 
 
 def slabs(channels: int) -> list[slice]:
@@ -194,65 +222,70 @@ def slabs(channels: int) -> list[slice]:
 
 
 def pieces(input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry) -> Iterator[slice]:
-    """Runs of the batch whose temporaries stay below WORKSPACE_BYTES (one image at least)."""
+    """Runs of the batch whose temporaries stay below the bound (one image at least)."""
     rows, columns = geometry.output_size(input.shape[2], input.shape[3], bank.shape[-1])
-    channels = weight.shape[1]
-    maps = geometry.products()[-1].maps.stop
-    floats = len(bank) * (channels + min(channels, SLAB_CHANNELS)) + maps * weight.shape[0]
-    size = max(1, WORKSPACE_BYTES // (floats * rows * columns * input.element_size()))
+    outputs, channels = weight.shape[:2]
+    floats = max(
+        (bundle[-1].filters.stop - bundle[0].filters.start)
+        * (channels + min(channels, SLAB_CHANNELS))
+        + sum(product.num_maps for product in bundle) * outputs
+        for bundle in geometry.bundles(channels)
+    )
+    bound = WORKSPACE_BYTES * torch.get_num_threads()
+    size = max(1, bound // (floats * rows * columns * input.element_size()))
     for start in range(0, len(input), size):
         yield slice(start, min(start + size, len(input)))
 
 
-class Piece:
-    """phi and the maps of one piece of the batch and one group of channels."""
+class Bundle:
+    """Some of the products of a group of channels."""
 
     def __init__(
-        self, input: Tensor, bank: Tensor, matrices: list[Tensor], geometry: Geometry
+        self, bundle: list[Product], bank: Tensor, matrices: list[Tensor], geometry: Geometry
     ) -> None:
-        self.input = input.contiguous(memory_format=torch.channels_last)
-        self.bank = bank
-        self.matrices = matrices
-        self.geometry = geometry
-        self.slabs = slabs(input.shape[1])
-        self.phi = [analyse(self.input[:, slab], bank, geometry) for slab in self.slabs]
+        self.num_maps = sum(product.num_maps for product in bundle)
+        channels, self.outputs = matrices[0].shape[1], matrices[0].shape[-1]
+        self.slabs = [Slab(s, bundle, bank, matrices, geometry) for s in slabs(channels)]
 
-    def maps(self) -> Tensor:
-        """All maps whose squares make the response; (pixels, maps, O)."""
-        products = self.geometry.products()
-        out_channels = self.matrices[0].shape[-1]
-        maps = self.phi[0].new_empty(len(self.phi[0]), products[-1].maps.stop, out_channels)
-        for product in products:
-            target = maps[:, product.maps].flatten(1)
-            for i, (slab, phi) in enumerate(zip(self.slabs, self.phi)):
-                coefficients = phi[:, product.filters].flatten(1)
-                matrix = self.matrices[product.order][:, slab].flatten(0, 1).flatten(1)
-                torch.addmm(target, coefficients, matrix, beta=float(i > 0), out=target)
-        return maps
+    def analyse(self, images: Tensor) -> list[Tensor]:
+        """phi of every slab of channels-last images (n, C, H, W)."""
+        return [slab.analyse(images[:, slab.channels]) for slab in self.slabs]
 
-    def add_weight_gradients(self, maps: Tensor, totals: list[list[Tensor]]) -> None:
-        """Add phi^T times the gradient of the maps to ``totals[slab][order]``."""
-        for product in self.geometry.products():
-            source = maps[:, product.maps].flatten(1)
-            for phi, total in zip(self.phi, totals):
-                total[product.order].addmm_(phi[:, product.filters].flatten(1).t(), source)
+    def mix(self, phis: list[Tensor]) -> Tensor:
+        """Maps whose squares are part of the response; (pixels, maps, O)."""
+        maps = phis[0].new_empty(len(phis[0]), self.num_maps * self.outputs)
+        for slab, phi in zip(self.slabs, phis):
+            for source, target, _, matrix in slab.products:
+                if slab is self.slabs[0]:
+                    torch.mm(phi[:, source], matrix, out=maps[:, target])
+                else:
+                    maps[:, target].addmm_(phi[:, source], matrix)
+        return maps.view(len(maps), self.num_maps, self.outputs)
 
-    def input_gradient(self, maps: Tensor) -> Tensor:
-        """The gradient of the input from that of the maps. Overwrites phi."""
+    def add_weight_gradients(self, totals: list[Tensor], phis: list[Tensor], maps: Tensor) -> None:
+        """Add phi^T times the gradient of the maps to the gradients of the mixing matrices."""
+        columns = maps.flatten(1)
+        for slab, phi in zip(self.slabs, phis):
+            for source, target, order, _ in slab.products:
+                gradient = torch.mm(phi[:, source].t(), columns[:, target])
+                total = totals[order][:, slab.channels]
+                total += gradient.view(total.shape)
+
+    def input_gradient(self, phis: list[Tensor], maps: Tensor, images: Tensor) -> Tensor:
+        """The gradient of the images from that of the maps. Overwrites phi."""
+        columns = maps.flatten(1)
         gradients = []
-        for slab, phi in zip(self.slabs, self.phi):
-            for product in self.geometry.products():
-                matrix = self.matrices[product.order][:, slab].flatten(0, 1).flatten(1)
-                target = phi[:, product.filters].flatten(1)
-                torch.mm(maps[:, product.maps].flatten(1), matrix.t(), out=target)
-            shape = self.input[:, slab].shape
-            gradients.append(synthesise(phi, self.bank, self.geometry, shape))
+        for slab, phi in zip(self.slabs, phis):
+            for source, target, _, matrix in slab.products:
+                torch.mm(columns[:, target], matrix.t(), out=phi[:, source])
+            shape = (len(images), slab.size, *images.shape[2:])
+            gradients.append(slab.synthesise(phi, shape))
         return gradients[0] if len(gradients) == 1 else torch.cat(gradients, 1)
 
 
-def full_precision(tensor: Tensor) -> Tensor:
-    """Half precision holds neither squares nor their sums."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+def power_of(maps: Tensor) -> Tensor:
+    """Squares of the maps (pixels, maps, O), added up. Half precision holds neither: float32 at least."""
+    return maps.to(torch.promote_types(maps.dtype, torch.float32)).square().sum(1)
 
 
 def group_slices(groups: int, channels: int) -> list[slice]:
@@ -272,7 +305,7 @@ def factored_response(
     bank: Tensor,
     radial_counts: Sequence[int],
     mirror: bool,
-    amplitude: bool,
+    response: str,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -282,13 +315,16 @@ def factored_response(
     geometry = Geometry(radial_counts, mirror, stride, padding, dilation)
     output = _empty_response(input, weight, bank, geometry)
     bank = bank[geometry.sorted_rows()]
-    for group, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
+    for ins, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
         matrices = mixing_matrices(weight[outs], geometry)
+        bundles = [Bundle(b, bank, matrices, geometry) for b in geometry.bundles(weight.shape[1])]
         for run in pieces(input, weight[outs], bank, geometry):
-            maps = Piece(input[run, group], bank, matrices, geometry).maps()
-            power = full_precision(maps).square_().sum(1)
-            if amplitude:
-                power.clamp_min_(torch.finfo(power.dtype).tiny).sqrt_()
+            images = input[run, ins].contiguous(memory_format=torch.channels_last)
+            first, *others = (power_of(bundle.mix(bundle.analyse(images))) for bundle in bundles)
+            power = sum(others, start=first)
+            if response == "amplitude":
+                # The smallest normal number stands for 0, where the root has no slope.
+                power = power.clamp_min_(torch.finfo(power.dtype).tiny).sqrt_()
             target = output[run, outs]
             target.copy_(power.view(len(target), *target.shape[2:], -1).permute(0, 3, 1, 2))
     return output
@@ -306,7 +342,7 @@ def _empty_response(input: Tensor, weight: Tensor, bank: Tensor, geometry: Geome
 
 
 @factored_response.register_fake
-def _(input, weight, bank, radial_counts, mirror, amplitude, stride, padding, dilation, groups):  # type: ignore[no-untyped-def]
+def _(input, weight, bank, radial_counts, mirror, response, stride, padding, dilation, groups):  # type: ignore[no-untyped-def]
     geometry = Geometry(radial_counts, mirror, stride, padding, dilation)
     return _empty_response(input, weight, bank, geometry)
 
@@ -314,7 +350,7 @@ def _(input, weight, bank, radial_counts, mirror, amplitude, stride, padding, di
 @torch.library.custom_op("besselnet::factored_gradient", mutates_args=())
 def factored_gradient(
     gradient: Tensor,
-    response: Tensor | None,
+    amplitude: Tensor | None,
     input: Tensor,
     weight: Tensor,
     bank: Tensor,
@@ -328,44 +364,43 @@ def factored_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the input (empty if not wanted) and of the weight.
 
-    ``response`` is the amplitude, or None if the power was the result.
+    ``amplitude`` is the response, or None if the response was the power.
     """
     geometry = Geometry(radial_counts, mirror, stride, padding, dilation)
     input_gradient = torch.empty_like(input) if with_input else input.new_empty(0)
     weight_gradients = []
     bank = bank[geometry.sorted_rows()]
-    for group, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
+    for ins, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
         matrices = mixing_matrices(weight[outs], geometry)
-        totals = [
-            [m.new_zeros(len(m) * (s.stop - s.start), m.shape[2] * m.shape[3]) for m in matrices]
-            for s in slabs(weight.shape[1])
-        ]
+        totals = [m.new_zeros(m.shape) for m in matrices]
+        bundles = [Bundle(b, bank, matrices, geometry) for b in geometry.bundles(weight.shape[1])]
         for run in pieces(input, weight[outs], bank, geometry):
-            piece = Piece(input[run, group], bank, matrices, geometry)
-            maps = piece.maps()
+            images = input[run, ins].contiguous(memory_format=torch.channels_last)
             # d response / d map = map / amplitude, or 2 map for the power
             slope = as_rows(gradient[run, outs])
-            slope = slope * 2 if response is None else slope.div_(as_rows(response[run, outs]))
-            maps.mul_(slope.to(maps.dtype).unsqueeze(1))
-            piece.add_weight_gradients(maps, totals)
+            slope = 2 * slope if amplitude is None else slope / as_rows(amplitude[run, outs])
+            slope = slope.to(input.dtype).unsqueeze(1)
+            backs = []
+            for bundle in bundles:
+                phis = bundle.analyse(images)
+                maps = bundle.mix(phis).mul_(slope)
+                bundle.add_weight_gradients(totals, phis, maps)
+                if with_input:
+                    backs.append(bundle.input_gradient(phis, maps, images))
             if with_input:
-                input_gradient[run, group] = piece.input_gradient(maps)
-        whole = [
-            torch.cat([t.view(len(m), -1, *m.shape[2:]) for t in parts], 1)
-            for m, parts in zip(matrices, zip(*totals))
-        ]
-        weight_gradients.append(weight_gradient(whole, geometry))
+                input_gradient[run, ins] = sum(backs[1:], start=backs[0])
+        weight_gradients.append(weight_gradient(totals, geometry))
     return input_gradient, torch.cat(weight_gradients)
 
 
 @factored_gradient.register_fake
 def _(  # type: ignore[no-untyped-def]
     gradient,
-    response,
+    amplitude,
     input,
     weight,
     bank,
-    radial_counts,
+    counts,
     mirror,
     stride,
     padding,
@@ -379,16 +414,16 @@ def _(  # type: ignore[no-untyped-def]
 
 
 def _keep(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    input, weight, bank, counts, mirror, amplitude, *geometry = inputs
-    ctx.save_for_backward(input, weight, bank, output if amplitude else None)
-    ctx.geometry = (counts, mirror, *geometry)
+    input, weight, bank, counts, mirror, response, *settings = inputs
+    ctx.save_for_backward(input, weight, bank, output if response == "amplitude" else None)
+    ctx.settings = (counts, mirror, *settings)
 
 
 def _backward(ctx, gradient):  # type: ignore[no-untyped-def]
-    input, weight, bank, response = ctx.saved_tensors
+    input, weight, bank, amplitude = ctx.saved_tensors
     with_input = ctx.needs_input_grad[0]
     to_input, to_weight = factored_gradient(
-        gradient, response, input, weight, bank, *ctx.geometry, with_input
+        gradient, amplitude, input, weight, bank, *ctx.settings, with_input
     )
     return to_input if with_input else None, to_weight, *[None] * 8
 
@@ -408,7 +443,7 @@ def factored(
     weight: Tensor,
     bank: Tensor,
     spec: BasisSpec,
-    amplitude: bool,
+    response: str,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -422,7 +457,7 @@ def factored(
         bank,
         spec.radial_counts,
         mirror,
-        amplitude,
+        response,
         stride,
         padding,
         dilation,
