@@ -29,13 +29,14 @@ from torch.nn import functional as F
 
 from besselnet.functional.basis import BasisSpec
 
-# Bound on the temporaries of one piece of the batch (one image at least), for each thread, so that they
-# stay in the cache.
+# Bound on the temporaries of one piece of the batch (one image at least), for each thread.
 WORKSPACE_BYTES = 4 * 2**20
-# Columns (filter, channel) analysed at once, for the same reason.
-BUNDLE_COLUMNS = 512
-# Channels analysed at once: enough columns for the products, few enough for the inner cache.
-SLAB_CHANNELS = 32
+# Columns (filter, channel) analysed before they are mixed (one order at least).
+BUNDLE_COLUMNS = 1024
+# From this many channels on, one filter alone fills the vector units and makes a product large enough.
+WIDE = 48
+# Most channels analysed at once.
+SLAB_CHANNELS = 128
 
 
 class Order(NamedTuple):
@@ -92,7 +93,7 @@ class Geometry(NamedTuple):
 
     def bundles(self, channels: int) -> list[list["Product"]]:
         """Runs of products with at most BUNDLE_COLUMNS columns together (one product at least)."""
-        most = BUNDLE_COLUMNS // min(channels, SLAB_CHANNELS)
+        most = 0 if channels >= WIDE else BUNDLE_COLUMNS // channels
         bundles: list[list[Product]] = []
         for product in self.products():
             filters = product.filters.stop - bundles[-1][0].filters.start if bundles else 0
@@ -149,13 +150,33 @@ def weight_gradient(gradients: list[Tensor], geometry: Geometry) -> Tensor:
     return torch.cat(real + imaginary).permute(2, 1, 0)
 
 
+class Block(NamedTuple):
+    """A run of filters that one convolution applies to all channels of a slab."""
+
+    filters: int
+    taps: Tensor
+    """Depthwise filter for columns (filter, channel); (filters c, 1, k, k)."""
+
+
+class Step(NamedTuple):
+    """One matrix product between a block and the maps."""
+
+    block: int
+    columns: slice
+    """Of the block."""
+    target: slice
+    """Columns of the maps."""
+    order: int
+    rows: slice
+    """Filters of the order's mixing matrix."""
+    matrix: Tensor
+
+
 class Slab:
     """A bundle of products for some of the input channels: all that is the same for every piece.
 
-    Attributes:
-        channels: which.
-        taps: the filters as a depthwise filter for columns (filter, channel); (F c, 1, k, k).
-        products: for each product the columns of phi, the columns of the maps, its order and matrix.
+    Few channels would leave the vector units empty: there one block holds all filters of the bundle, and
+    the channels are repeated for it. Many channels take a block for each filter, without any copy.
     """
 
     def __init__(
@@ -169,48 +190,87 @@ class Slab:
         self.channels = channels
         self.geometry = geometry
         self.size = channels.stop - channels.start
-        first = bundle[0].filters.start
-        self.bank = bank[first : bundle[-1].filters.stop]
-        self.taps = self.bank.repeat_interleave(self.size, 0).unsqueeze(1)
-        self.products = []
+        first, last = bundle[0].filters.start, bundle[-1].filters.stop
+        each = 1 if self.size >= WIDE else last - first
+        self.blocks = [
+            Block(each, bank[n : n + each].repeat_interleave(self.size, 0).unsqueeze(1))
+            for n in range(first, last, each)
+        ]
+        self.steps: list[Step] = []
         column = 0
-        for product in bundle:
-            matrix = matrices[product.order][:, channels].flatten(0, 1).flatten(1).contiguous()
-            filters = (product.filters.start - first, product.filters.stop - first)
-            source = slice(*(n * self.size for n in filters))
-            target = slice(column, column + matrix.shape[1])
-            self.products.append((source, target, product.order, matrix))
-            column = target.stop
+        for order, filters, num_maps in bundle:
+            width = num_maps * matrices[order].shape[-1]
+            target = slice(column, column + width)
+            column += width
+            run = 1 if each == 1 else filters.stop - filters.start
+            for n in range(filters.start, filters.stop, run):
+                rows = slice(n - filters.start, n - filters.start + run)
+                block, offset = divmod(n - first, each)
+                columns = slice(offset * self.size, (offset + run) * self.size)
+                matrix = matrices[order][rows, channels].reshape(-1, width)
+                self.steps.append(Step(block, columns, target, order, rows, matrix))
 
-    def analyse(self, images: Tensor) -> Tensor:
-        """phi of channels-last images (n, c, H, W) as a matrix (pixels, F c)."""
+    def analyse(self, images: Tensor) -> list[Tensor]:
+        """phi of channels-last images (n, c, H, W): for each block a matrix (pixels, filters c)."""
         settings = (self.geometry.stride, self.geometry.padding, self.geometry.dilation)
-        if self.size == 1:
-            maps = F.conv2d(images, self.taps, None, *settings)
-        else:
-            # repeat() lays its result out contiguously: repeat the channels-last view.
-            rows = images.permute(0, 2, 3, 1).repeat(1, 1, 1, len(self.bank))
-            maps = F.conv2d(rows.permute(0, 3, 1, 2), self.taps, None, *settings, len(self.taps))
-        return maps.permute(0, 2, 3, 1).reshape(-1, len(self.taps))
+        phis = []
+        for filters, taps in self.blocks:
+            if self.size == 1:
+                maps = F.conv2d(images, taps, None, *settings)
+            else:
+                # repeat() lays its result out contiguously: repeat the channels-last view.
+                rows = images.permute(0, 2, 3, 1)
+                rows = rows.repeat(1, 1, 1, filters) if filters > 1 else rows
+                maps = F.conv2d(rows.permute(0, 3, 1, 2), taps, None, *settings, len(taps))
+            phis.append(maps.permute(0, 2, 3, 1).reshape(-1, len(taps)))
+        return phis
 
-    def synthesise(self, phi: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """The transpose of :meth:`analyse`: (pixels, F c) to images of ``shape`` (n, c, H, W)."""
-        g, size = self.geometry, self.bank.shape[-1]
-        rows = phi.view(shape[0], *g.output_size(shape[2], shape[3], size), len(self.taps))
+    def mix(self, phis: list[Tensor], maps: Tensor, fresh: bool) -> None:
+        """Multiply phi with the weights into the maps; add to what is there unless ``fresh``."""
+        begun: set[int] = set()
+        for step in self.steps:
+            phi, target = phis[step.block][:, step.columns], maps[:, step.target]
+            if fresh and step.target.start not in begun:
+                torch.mm(phi, step.matrix, out=target)
+                begun.add(step.target.start)
+            else:
+                target.addmm_(phi, step.matrix)
+
+    def add_weight_gradients(self, totals: list[Tensor], phis: list[Tensor], maps: Tensor) -> None:
+        """Add phi^T times the gradient of the maps to the gradients of the mixing matrices."""
+        for step in self.steps:
+            gradient = torch.mm(phis[step.block][:, step.columns].t(), maps[:, step.target])
+            total = totals[step.order][step.rows, self.channels]
+            total += gradient.view(total.shape)
+
+    def input_gradient(self, phis: list[Tensor], maps: Tensor, images: Tensor) -> Tensor:
+        """The gradient of the images from that of the maps. Overwrites phi."""
+        for step in self.steps:
+            torch.mm(maps[:, step.target], step.matrix.t(), out=phis[step.block][:, step.columns])
+        parts = [self._synthesise(b, phi, images) for b, phi in zip(self.blocks, phis)]
+        return sum(parts[1:], start=parts[0])
+
+    def _synthesise(self, block: Block, phi: Tensor, images: Tensor) -> Tensor:
+        """The transpose of the analysis with one block; (n, c, H, W)."""
+        g, taps = self.geometry, block.taps
+        size = taps.shape[-1]
+        height, width = images.shape[2:]
+        rows = phi.view(len(images), *g.output_size(height, width, size), len(taps))
         maps = rows.permute(0, 3, 1, 2)
         reach = [d * (size - 1) for d in g.dilation]
         if tuple(g.stride) == (1, 1) and all(r >= p for r, p in zip(reach, g.padding)):
             # With stride 1 it is a convolution with the filters turned by half, the faster call.
             margin = [r - p for r, p in zip(reach, g.padding)]
-            taps = self.taps.flip(2, 3)
-            images = F.conv2d(maps, taps, None, 1, margin, g.dilation, len(taps))
+            result = F.conv2d(maps, taps.flip(2, 3), None, 1, margin, g.dilation, len(taps))
         else:
-            sizes = zip(shape[2:], g.padding, reach, g.stride)
+            sizes = zip((height, width), g.padding, reach, g.stride)
             rest = [(n + 2 * p - r - 1) % s for n, p, r, s in sizes]
-            images = F.conv_transpose2d(
-                maps, self.taps, None, g.stride, g.padding, rest, len(self.taps), g.dilation
+            result = F.conv_transpose2d(
+                maps, taps, None, g.stride, g.padding, rest, len(taps), g.dilation
             )
-        parts = images.permute(0, 2, 3, 1).unflatten(3, (len(self.bank), self.size))
+        if block.filters == 1:
+            return result
+        parts = result.permute(0, 2, 3, 1).unflatten(3, (block.filters, self.size))
         return parts.sum(3).permute(0, 3, 1, 2)
 
 
@@ -225,9 +285,9 @@ def pieces(input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry) -> I
     """Runs of the batch whose temporaries stay below the bound (one image at least)."""
     rows, columns = geometry.output_size(input.shape[2], input.shape[3], bank.shape[-1])
     outputs, channels = weight.shape[:2]
+    copies = 1 if channels >= WIDE else 2
     floats = max(
-        (bundle[-1].filters.stop - bundle[0].filters.start)
-        * (channels + min(channels, SLAB_CHANNELS))
+        (bundle[-1].filters.stop - bundle[0].filters.start) * channels * copies
         + sum(product.num_maps for product in bundle) * outputs
         for bundle in geometry.bundles(channels)
     )
@@ -247,45 +307,45 @@ class Bundle:
         channels, self.outputs = matrices[0].shape[1], matrices[0].shape[-1]
         self.slabs = [Slab(s, bundle, bank, matrices, geometry) for s in slabs(channels)]
 
-    def analyse(self, images: Tensor) -> list[Tensor]:
+    def analyse(self, images: Tensor) -> list[list[Tensor]]:
         """phi of every slab of channels-last images (n, C, H, W)."""
         return [slab.analyse(images[:, slab.channels]) for slab in self.slabs]
 
-    def mix(self, phis: list[Tensor]) -> Tensor:
-        """Maps whose squares are part of the response; (pixels, maps, O)."""
-        maps = phis[0].new_empty(len(phis[0]), self.num_maps * self.outputs)
+    def mix(self, phis: list[list[Tensor]]) -> Tensor:
+        """Maps whose squares are part of the response; (pixels, maps O)."""
+        maps = phis[0][0].new_empty(len(phis[0][0]), self.num_maps * self.outputs)
         for slab, phi in zip(self.slabs, phis):
-            for source, target, _, matrix in slab.products:
-                if slab is self.slabs[0]:
-                    torch.mm(phi[:, source], matrix, out=maps[:, target])
-                else:
-                    maps[:, target].addmm_(phi[:, source], matrix)
-        return maps.view(len(maps), self.num_maps, self.outputs)
+            slab.mix(phi, maps, fresh=slab is self.slabs[0])
+        return maps
 
-    def add_weight_gradients(self, totals: list[Tensor], phis: list[Tensor], maps: Tensor) -> None:
-        """Add phi^T times the gradient of the maps to the gradients of the mixing matrices."""
-        columns = maps.flatten(1)
+    def power(self, images: Tensor) -> Tensor:
+        """Squares of the maps, added up in float32 at least; (pixels, O)."""
+        maps = self.mix(self.analyse(images))
+        maps = maps.to(torch.promote_types(maps.dtype, torch.float32)).square_()
+        return maps.view(-1, self.num_maps, self.outputs).sum(1)
+
+    def pull_back(
+        self,
+        images: Tensor,
+        slope: Tensor,
+        totals: list[Tensor],
+        target: Tensor | None,
+        fresh: bool,
+    ) -> None:
+        """Add the gradients of the mixing matrices to ``totals`` and that of the images to ``target``.
+
+        ``slope`` (pixels, 1, O) times a map is the gradient of that map. If ``fresh``, the target is
+        written; it is None if the gradient of the images is not wanted.
+        """
+        phis = self.analyse(images)
+        maps = self.mix(phis)
+        maps.view(-1, self.num_maps, self.outputs).mul_(slope)
         for slab, phi in zip(self.slabs, phis):
-            for source, target, order, _ in slab.products:
-                gradient = torch.mm(phi[:, source].t(), columns[:, target])
-                total = totals[order][:, slab.channels]
-                total += gradient.view(total.shape)
-
-    def input_gradient(self, phis: list[Tensor], maps: Tensor, images: Tensor) -> Tensor:
-        """The gradient of the images from that of the maps. Overwrites phi."""
-        columns = maps.flatten(1)
-        gradients = []
-        for slab, phi in zip(self.slabs, phis):
-            for source, target, _, matrix in slab.products:
-                torch.mm(columns[:, target], matrix.t(), out=phi[:, source])
-            shape = (len(images), slab.size, *images.shape[2:])
-            gradients.append(slab.synthesise(phi, shape))
-        return gradients[0] if len(gradients) == 1 else torch.cat(gradients, 1)
-
-
-def power_of(maps: Tensor) -> Tensor:
-    """Squares of the maps (pixels, maps, O), added up. Half precision holds neither: float32 at least."""
-    return maps.to(torch.promote_types(maps.dtype, torch.float32)).square().sum(1)
+            slab.add_weight_gradients(totals, phi, maps)
+            if target is not None:
+                part = target[:, slab.channels]
+                gradient = slab.input_gradient(phi, maps, images)
+                part.copy_(gradient) if fresh else part.add_(gradient)
 
 
 def group_slices(groups: int, channels: int) -> list[slice]:
@@ -320,8 +380,9 @@ def factored_response(
         bundles = [Bundle(b, bank, matrices, geometry) for b in geometry.bundles(weight.shape[1])]
         for run in pieces(input, weight[outs], bank, geometry):
             images = input[run, ins].contiguous(memory_format=torch.channels_last)
-            first, *others = (power_of(bundle.mix(bundle.analyse(images))) for bundle in bundles)
-            power = sum(others, start=first)
+            power = bundles[0].power(images)
+            for bundle in bundles[1:]:
+                power += bundle.power(images)
             if response == "amplitude":
                 # The smallest normal number stands for 0, where the root has no slope.
                 power = power.clamp_min_(torch.finfo(power.dtype).tiny).sqrt_()
@@ -380,15 +441,9 @@ def factored_gradient(
             slope = as_rows(gradient[run, outs])
             slope = 2 * slope if amplitude is None else slope / as_rows(amplitude[run, outs])
             slope = slope.to(input.dtype).unsqueeze(1)
-            backs = []
-            for bundle in bundles:
-                phis = bundle.analyse(images)
-                maps = bundle.mix(phis).mul_(slope)
-                bundle.add_weight_gradients(totals, phis, maps)
-                if with_input:
-                    backs.append(bundle.input_gradient(phis, maps, images))
-            if with_input:
-                input_gradient[run, ins] = sum(backs[1:], start=backs[0])
+            target = input_gradient[run, ins] if with_input else None
+            for i, bundle in enumerate(bundles):
+                bundle.pull_back(images, slope, totals, target, fresh=i == 0)
         weight_gradients.append(weight_gradient(totals, geometry))
     return input_gradient, torch.cat(weight_gradients)
 
