@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	else echo "no gfortran: comparisons with escnn will be skipped"; fi
 	@touch $(READY)
 
-demo: $(READY)  ## train on digits, show what turning them does
+demo: $(READY)  ## train on upright digits, test on turned ones
 	$(BIN)/besselnet demo
 
 lint: $(READY)  ## formatting, lint, types
@@ -32,6 +32,9 @@ test: lint  ## every check that fits in a quarter of an hour
 
 test-slow: $(READY)  ## the long checks
 	$(BIN)/pytest -m slow
+
+bench: $(READY)  ## measure speed and memory; results in benchmarks/results
+	$(BIN)/besselnet bench
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

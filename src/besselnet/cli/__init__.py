@@ -26,12 +26,14 @@ class _Command(NamedTuple):
 
 
 COMMANDS = {
+    "demo": _Command("demo", "demo", "Train on upright digits, test on turned ones. Start here."),
     "train": _Command("train", "train", "Train a network on a data set or a folder of images."),
     "evaluate": _Command("train", "evaluate", "Test a trained network, upright and turned."),
     "predict": _Command("train", "predict", "Name the class of image files."),
     "inspect": _Command("train", "inspect", "Show what a trained network is, costs and keeps."),
     "data": _Command("data", "app", "List, fetch and look at data sets."),
     "models": _Command("models", "models", "List the networks, or describe one."),
+    "bench": _Command("bench", "bench", "Measure speed and memory of layers and networks."),
 }
 
 # What typer raises for a wrong command line, in every version of typer.

@@ -19,7 +19,7 @@ from besselnet.engine.progress import ProgressLog
 
 __all__ = ["evaluate", "inspect", "predict", "train"]
 
-DEFAULT_MODEL = "bcnn_so2_strong"
+DEFAULT_MODEL = "besselnet_small"
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `train` filled.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

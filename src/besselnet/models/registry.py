@@ -77,16 +77,19 @@ def register_model(
     code_row: PaperRow | None = None,
     extra: str | None = None,
     fixed: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[Builder], Builder]:
     """Add the decorated builder to the list of models.
 
     The builder takes `in_channels`, `num_classes` and `image_size` by keyword and returns a module
     with `forward_features(x) -> (N, C, h, w)` and `forward(x) -> (N, num_classes)`. Its further
     keyword arguments become the options of the model and must have defaults, except those in
-    `fixed`, which tell this model from others of the same builder. Without `summary`, the first
+    `fixed`, which tell this model from others of the same builder; `defaults` gives this model's own
+    defaults to some of them. Without `summary`, the first
     line of the builder's docstring is used.
     """
     settings = dict(fixed or {})
+    own = dict(defaults or {})
 
     def add(build: Builder) -> Builder:
         if name in _MODELS:
@@ -96,7 +99,9 @@ def register_model(
         if missing:
             raise TypeError(f"the builder of {name!r} does not take {', '.join(missing)}")
         options = {
-            key: p.default for key, p in parameters.items() if key not in {*_COMMON, *settings}
+            key: own.get(key, p.default)
+            for key, p in parameters.items()
+            if key not in {*_COMMON, *settings}
         }
         if inspect.Parameter.empty in options.values():
             raise TypeError(f"every option of {name!r} needs a default")
@@ -108,7 +113,7 @@ def register_model(
             sizes=sizes,
             smallest_size=smallest_size,
             options=options,
-            build=functools.partial(build, **settings),
+            build=functools.partial(build, **settings, **own),
             paper_row=paper_row,
             code_row=code_row,
             extra=extra,

@@ -1,0 +1,106 @@
+"""The networks to start with: ``besselnet_small`` and ``besselnet_base``.
+
+Stages of two convolutions with amplitude responses, batch normalisation and ReLU; anti-aliased pooling
+between the stages until the maps are small; a global mean and one dense layer.
+"""
+
+from torch import nn
+
+from besselnet.functional import Algorithm
+from besselnet.models.registry import register_model
+from besselnet.models.template import TemplateNetwork
+from besselnet.nn import BesselConv2d, BlurPool2d
+
+__all__ = ["recommended"]
+
+# Channels of the two convolutions of each stage, before the width; further stages repeat the last.
+_CHANNELS = ((8, 16), (24, 24), (32, 40))
+# A further stage follows while the maps have at least this side.
+_SMALLEST_POOLED = 12
+
+
+def num_stages(image_size: int) -> int:
+    """One stage, and one more for each halving that leaves maps worth looking at."""
+    stages = 1
+    while image_size >= _SMALLEST_POOLED:
+        stages += 1
+        image_size //= 2
+    return stages
+
+
+def recommended(
+    *,
+    in_channels: int,
+    num_classes: int,
+    image_size: int,
+    width: float,
+    symmetry: str = "SO(2)",
+    kernel_size: int = 7,
+    cutoff: str | float = "strong",
+    sampling: str = "cubic",
+    low_pass: float = 0.8,
+    algorithm: Algorithm = "auto",
+) -> TemplateNetwork:
+    """A network to start with: equivariant, for few images, at any size.
+
+    Args:
+        in_channels: channels of the images.
+        num_classes: length of the logits.
+        image_size: side of the images; decides the number of stages.
+        width: factor on the channels.
+        symmetry: "SO(2)", or "O(2)" to ignore mirror images as well.
+        kernel_size: side of all kernels but the first, which has 2 pixels more; odd.
+        cutoff, sampling, algorithm: as in `BesselConv2d`.
+        low_pass: sigma in pixels of a Gaussian on the input, 0 for none: what is finer than a few
+            pixels changes when a picture is turned and sampled anew.
+    """
+    if not isinstance(width, (int, float)) or isinstance(width, bool) or width <= 0:
+        raise ValueError(f"width={width!r}: allowed is a number > 0")
+    if not isinstance(kernel_size, int) or kernel_size < 3 or kernel_size % 2 == 0:
+        raise ValueError(f"kernel_size={kernel_size!r}: allowed is an odd integer >= 3")
+    layers: list[nn.Module] = []
+    if low_pass:
+        layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
+    stages = num_stages(image_size)
+    current, size = in_channels, kernel_size + 2
+    for stage in range(stages):
+        if stage:
+            layers.append(BlurPool2d())
+        for channels in _CHANNELS[min(stage, len(_CHANNELS) - 1)]:
+            following = max(1, int(channels * width + 1e-9))
+            layers += [
+                BesselConv2d(
+                    current,
+                    following,
+                    size,
+                    padding=size // 2,
+                    bias=False,  # batch normalisation takes a constant out again
+                    symmetry=symmetry,
+                    cutoff=cutoff,
+                    sampling=sampling,
+                    algorithm=algorithm,
+                ),
+                nn.BatchNorm2d(following),
+                nn.ReLU(),
+            ]
+            current, size = following, kernel_size
+    return TemplateNetwork(nn.Sequential(*layers), current, num_classes, 2**stages)
+
+
+def _register(name: str, width: float, summary: str) -> None:
+    register_model(
+        name,
+        symmetry="SO(2), or O(2) by option",
+        exactness=(
+            "quarter turns (and mirror images with O(2)) exact to rounding at every size; other angles "
+            "up to the sampling of kernels and images"
+        ),
+        sizes="from 8 pixels",
+        smallest_size=8,
+        summary=summary,
+        defaults={"width": width},
+    )(recommended)
+
+
+_register("besselnet_small", 1.7, "our own, about 110 000 parameters at 28 pixels: start here")
+_register("besselnet_base", 3.4, "our own, about 440 000 parameters at 28 pixels: for more images")
