@@ -43,9 +43,12 @@ def complex_weights(weight, modes):
     return kappa
 
 
-def power_at(phi, kappa, modes, symmetry):
-    """Equations 5.3 and 5.5 at one pixel; phi and kappa are (channels, modes)."""
-    total = 0.0
+def powers_at(phi, kappa, modes, symmetry):
+    """The terms of Equations 5.3 and 5.5 at one pixel, one for each order v.
+
+    phi and kappa are (channels, modes).
+    """
+    terms = []
     for v in range(modes.num_orders):
         whole = real = imaginary = 0j
         for c in range(len(phi)):
@@ -55,10 +58,10 @@ def power_at(phi, kappa, modes, symmetry):
                     real += kappa[c, i].real * phi[c, i]
                     imaginary += kappa[c, i].imag * phi[c, i]
         if symmetry == "SO(2)":
-            total += abs(whole) ** 2
+            terms.append(abs(whole) ** 2)
         else:
-            total += abs(real) ** 2 + abs(imaginary) ** 2
-    return total
+            terms.append(abs(real) ** 2 + abs(imaginary) ** 2)
+    return terms
 
 
 def output_geometry(size, kernel_size, stride, padding, dilation):
@@ -99,10 +102,21 @@ def one_scale(image, kappa, taps, modes, options):
                             phi[c, i] += taps[i, r, s] * pixel
             for o in range(out_channels):
                 first = o // out_group * in_group
-                power = power_at(
+                terms = powers_at(
                     phi[first : first + in_group], kappa[o], modes, options["symmetry"]
                 )
-                output[o, y, x] = math.sqrt(power) if options["response"] == "amplitude" else power
+                if options["response"] == "signed":
+                    zero = sum(
+                        (kappa[o, c, i].real * phi[first + c, i].real)
+                        for c in range(in_group)
+                        for i, mode in enumerate(modes.modes)
+                        if mode.order == 0
+                    )
+                    output[o, y, x] = zero + math.sqrt(sum(terms[1:]))
+                elif options["response"] == "amplitude":
+                    output[o, y, x] = math.sqrt(sum(terms))
+                else:
+                    output[o, y, x] = sum(terms)
     return output
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from besselnet.functional import BasisSpec, bessel_conv2d, expand_filters
-from besselnet.functional.conv import amplitude, strongest
+from besselnet.functional.conv import strongest
 from functional.equation_loops import ALGORITHMS
 from tolerances import FLOAT64, TOLERANCES, assert_same
 
@@ -32,7 +32,7 @@ def test_response_is_the_energy_of_the_expanded_filters(symmetry):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize(("response", "degree"), [("power", 2), ("amplitude", 1)])
+@pytest.mark.parametrize(("response", "degree"), [("power", 2), ("amplitude", 1), ("signed", 1)])
 def test_degree_in_the_input(response, degree, algorithm):
     spec, weight = spec_and_weight()
     once, thrice = (
@@ -52,11 +52,6 @@ def test_amplitude_has_finite_slope_where_the_image_is_blank(algorithm):
     assert response.abs().max() < 1e-15
     assert blank.grad.isfinite().all()
     assert weight.grad.isfinite().all()
-
-
-def test_amplitude_is_the_root():
-    power = torch.tensor([0.25, 1.0, 9.0], dtype=torch.float64)
-    assert_same(amplitude(power), power.sqrt(), 0.0)
 
 
 def test_strongest_by_hand():

@@ -40,6 +40,10 @@ CASES = [
     {"scales": (-2, 0, 2), "scale_pool": "pixel", "symmetry": "O(2)"},
     {"scales": (0, 2), "scale_pool": "image", "stride": 2, "padding": (0, 3)},
     {"bias": False},
+    {"response": "signed"},
+    {"response": "signed", "symmetry": "O(2)", "stride": 2, "padding": 2},
+    {"response": "signed", "channels": (50, 3), "cutoff": "soft", "size": (7, 7)},
+    {"response": "signed", "scales": (-2, 0, 2), "groups": 2, "channels": (4, 4)},
 ]
 
 

@@ -55,6 +55,7 @@ def test_quarter_turns_exact(kernel_size, sampling):
     [
         {"symmetry": "O(2)"},
         {"response": "power"},
+        {"response": "signed", "symmetry": "O(2)"},
         {"padding": "same", "padding_mode": "reflect"},
         {"padding": 2, "padding_mode": "circular"},
         {"dilation": 2},

@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 from besselnet.functional.basis import BasisSpec, check_choice
 from besselnet.functional.cost import cheaper_algorithm
-from besselnet.functional.direct import direct_power
+from besselnet.functional.direct import direct
 from besselnet.functional.factored import factored
 
-Response = Literal["amplitude", "power"]
+Response = Literal["amplitude", "power", "signed"]
 ScalePool = Literal["map", "pixel", "image"]
 Algorithm = Literal["auto", "factored", "direct"]
 RESPONSES: tuple[str, ...] = get_args(Response)
@@ -96,11 +96,6 @@ def strongest(responses: list[Tensor], pool: ScalePool) -> Tensor:
     return stacked.gather(0, winner).squeeze(0)
 
 
-def amplitude(power: Tensor) -> Tensor:
-    """Square root with slope 0 at 0: the smallest normal number stands for 0, where sqrt has no slope."""
-    return power.clamp_min(torch.finfo(power.dtype).tiny).sqrt()
-
-
 def bessel_conv2d(
     input: Tensor,
     weight: Tensor,
@@ -129,7 +124,9 @@ def bessel_conv2d(
             + \Bigl|\sum_{c,j} \Im(\kappa_{\nu,j}) \varphi_{\nu,j}\Bigr|^2
             && \text{O(2), Equation 5.5}
 
-    and :math:`\sqrt a` for ``response="amplitude"``. Rotating the input multiplies each
+    for ``response="power"``, :math:`\sqrt a` for ``"amplitude"``, and for ``"signed"`` the amplitude of the
+    orders above 0 plus the term of order 0 as it is: it is real and the same for a turned or mirrored
+    image, so nothing forces it into a square. Rotating the input multiplies each
     :math:`\varphi_{\nu,j}` by :math:`e^{-i\nu\alpha}`, which no modulus sees.
 
     Args:
@@ -140,7 +137,7 @@ def bessel_conv2d(
         stride, padding, dilation, groups, padding_mode: as in ``nn.Conv2d``.
         spec: kernel size, symmetry, cut-off, sampling and scales.
         tables: ``spec.tables(...)`` in the dtype and on the device of the weights; built if not given.
-        response: "amplitude" (degree one in the input) or "power" (the paper).
+        response: "amplitude" or "signed" (degree one in the input), or "power" (the paper).
         scale_pool: which scale wins, see :func:`strongest`.
         algorithm: "direct" (the paper's), "factored" (see :mod:`besselnet.functional.factored`; no second
             derivatives) or "auto" (the cheaper, see :mod:`besselnet.functional.cost`).
@@ -168,13 +165,12 @@ def bessel_conv2d(
         reach = [p + offset // 2 * dilations[1 - i // 2] for i, p in enumerate(pads)]
         padded, margins = pad_input(batched, reach, padding_mode)
         check_extent(input, padded, margins, bank.shape[-1], dilations)
-        settings = (steps, margins, dilations, groups)
+        settings = (spec, response, steps, margins, dilations, groups)
         if algorithm == "factored":
             image, kernel, table = map(cast_for_autocast, (padded, weight, bank))
-            responses.append(factored(image, kernel, table, spec, response, *settings))
+            responses.append(factored(image, kernel, table, *settings))
         else:
-            power = direct_power(padded, weight, bank, spec, *settings)
-            responses.append(amplitude(power) if response == "amplitude" else power)
+            responses.append(direct(padded, weight, bank, *settings))
     output = responses[0] if len(responses) == 1 else strongest(responses, scale_pool)
     if not autocast_enabled(input.device):
         output = output.to(input.dtype)

@@ -32,21 +32,34 @@ def expand_filters(weight: Tensor, bank: Tensor, spec: BasisSpec) -> Tensor:
     return torch.stack(filters, 1)
 
 
-def direct_power(
+def direct(
     input: Tensor,
     weight: Tensor,
     bank: Tensor,
     spec: BasisSpec,
+    response: str,
     stride: tuple[int, int],
     padding: tuple[int, int],
     dilation: tuple[int, int],
     groups: int,
 ) -> Tensor:
-    """Power response (Equations 5.3, 5.5), (N, O, H', W')."""
+    """Response (Equations 5.3, 5.5), (N, O, H', W')."""
     filters = expand_filters(weight, bank, spec)
     maps = F.conv2d(input, filters.flatten(0, 1), None, stride, padding, dilation, groups)
     maps = maps.unflatten(1, (weight.shape[0], spec.num_maps))
     # Half precision holds neither the squares nor their sum.
     if maps.dtype in (torch.float16, torch.bfloat16):
         maps = maps.float()
-    return maps.square().sum(2)
+    if response == "power":
+        return maps.square().sum(2)
+    if response == "amplitude":
+        return amplitude(maps)
+    return maps[:, :, 0] + amplitude(maps[:, :, 1:])
+
+
+def amplitude(maps: Tensor) -> Tensor:
+    """Root of the sum of squares of (N, O, maps, H', W'), with slope 0 at 0.
+
+    The smallest normal number stands for 0, where the root has no slope.
+    """
+    return maps.square().sum(2).clamp_min(torch.finfo(maps.dtype).tiny).sqrt()

@@ -318,28 +318,39 @@ class Bundle:
             slab.mix(phi, maps, fresh=slab is self.slabs[0])
         return maps
 
-    def power(self, images: Tensor) -> Tensor:
-        """Squares of the maps, added up in float32 at least; (pixels, O)."""
+    def power(self, images: Tensor, linear: bool) -> tuple[Tensor, Tensor | None]:
+        """Squares of the maps, added up in float32 at least; (pixels, O).
+
+        With ``linear`` the first map, that of order 0, is returned as it is and left out of the sum.
+        """
         maps = self.mix(self.analyse(images))
-        maps = maps.to(torch.promote_types(maps.dtype, torch.float32)).square_()
-        return maps.view(-1, self.num_maps, self.outputs).sum(1)
+        maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+        first = maps[:, : self.outputs]
+        kept = first.clone() if linear else None
+        if linear:
+            first.zero_()
+        return maps.square_().view(-1, self.num_maps, self.outputs).sum(1), kept
 
     def pull_back(
         self,
         images: Tensor,
         slope: Tensor,
+        linear: Tensor | None,
         totals: list[Tensor],
         target: Tensor | None,
         fresh: bool,
     ) -> None:
         """Add the gradients of the mixing matrices to ``totals`` and that of the images to ``target``.
 
-        ``slope`` (pixels, 1, O) times a map is the gradient of that map. If ``fresh``, the target is
-        written; it is None if the gradient of the images is not wanted.
+        ``slope`` (pixels, 1, O) times a map is the gradient of that map; ``linear`` (pixels, O), if
+        given, is the gradient of the first map instead. If ``fresh``, the target is written; it is None
+        if the gradient of the images is not wanted.
         """
         phis = self.analyse(images)
         maps = self.mix(phis)
         maps.view(-1, self.num_maps, self.outputs).mul_(slope)
+        if linear is not None:
+            maps[:, : self.outputs] = linear
         for slab, phi in zip(self.slabs, phis):
             slab.add_weight_gradients(totals, phi, maps)
             if target is not None:
@@ -358,6 +369,11 @@ def as_rows(maps: Tensor) -> Tensor:
     return maps.permute(0, 2, 3, 1).reshape(-1, maps.shape[1]).contiguous()
 
 
+def write_rows(target: Tensor, rows: Tensor) -> None:
+    """Write a matrix (pixels, O) to maps (n, O, H', W')."""
+    target.copy_(rows.view(len(target), *target.shape[2:], -1).permute(0, 3, 1, 2))
+
+
 @torch.library.custom_op("besselnet::factored_response", mutates_args=())
 def factored_response(
     input: Tensor,
@@ -370,47 +386,58 @@ def factored_response(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-) -> Tensor:
-    """Power or amplitude of a Bessel convolution, (N, O, H', W')."""
+) -> tuple[Tensor, Tensor]:
+    """Power or amplitude of a Bessel convolution, (N, O, H', W'); the second tensor is empty.
+
+    For the response "signed": the amplitude of the orders above 0, and the map of order 0.
+    """
     geometry = Geometry(radial_counts, mirror, stride, padding, dilation)
-    output = _empty_response(input, weight, bank, geometry)
+    signed = response == "signed"
+    output, linear = _empty_response(input, weight, bank, geometry, signed)
     bank = bank[geometry.sorted_rows()]
     for ins, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
         matrices = mixing_matrices(weight[outs], geometry)
-        bundles = [Bundle(b, bank, matrices, geometry) for b in geometry.bundles(weight.shape[1])]
+        first, *others = (
+            Bundle(b, bank, matrices, geometry) for b in geometry.bundles(weight.shape[1])
+        )
         for run in pieces(input, weight[outs], bank, geometry):
             images = input[run, ins].contiguous(memory_format=torch.channels_last)
-            power = bundles[0].power(images)
-            for bundle in bundles[1:]:
-                power += bundle.power(images)
-            if response == "amplitude":
+            power, kept = first.power(images, linear=signed)
+            for bundle in others:
+                power += bundle.power(images, linear=False)[0]
+            if response != "power":
                 # The smallest normal number stands for 0, where the root has no slope.
                 power = power.clamp_min_(torch.finfo(power.dtype).tiny).sqrt_()
-            target = output[run, outs]
-            target.copy_(power.view(len(target), *target.shape[2:], -1).permute(0, 3, 1, 2))
-    return output
+            write_rows(output[run, outs], power)
+            if kept is not None:
+                write_rows(linear[run, outs], kept)
+    return output, linear
 
 
-def _empty_response(input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry) -> Tensor:
+def _empty_response(
+    input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry, signed: bool
+) -> tuple[Tensor, Tensor]:
     size = geometry.output_size(input.shape[2], input.shape[3], bank.shape[-1])
     last = input.is_contiguous(memory_format=torch.channels_last) and not input.is_contiguous()
-    return torch.empty(
+    output = torch.empty(
         (input.shape[0], weight.shape[0], *size),
         dtype=torch.promote_types(input.dtype, torch.float32),
         device=input.device,
         memory_format=torch.channels_last if last else torch.contiguous_format,
     )
+    return output, torch.empty_like(output) if signed else output.new_empty(0)
 
 
 @factored_response.register_fake
-def _(input, weight, bank, radial_counts, mirror, response, stride, padding, dilation, groups):  # type: ignore[no-untyped-def]
-    geometry = Geometry(radial_counts, mirror, stride, padding, dilation)
-    return _empty_response(input, weight, bank, geometry)
+def _(input, weight, bank, counts, mirror, response, stride, padding, dilation, groups):  # type: ignore[no-untyped-def]
+    geometry = Geometry(counts, mirror, stride, padding, dilation)
+    return _empty_response(input, weight, bank, geometry, response == "signed")
 
 
 @torch.library.custom_op("besselnet::factored_gradient", mutates_args=())
 def factored_gradient(
     gradient: Tensor,
+    linear: Tensor | None,
     amplitude: Tensor | None,
     input: Tensor,
     weight: Tensor,
@@ -425,7 +452,8 @@ def factored_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the input (empty if not wanted) and of the weight.
 
-    ``amplitude`` is the response, or None if the response was the power.
+    ``gradient`` and ``linear`` are the gradients of the two results of :func:`factored_response` (None
+    where the second is empty); ``amplitude`` is its first result, or None if that was the power.
     """
     geometry = Geometry(radial_counts, mirror, stride, padding, dilation)
     input_gradient = torch.empty_like(input) if with_input else input.new_empty(0)
@@ -441,9 +469,11 @@ def factored_gradient(
             slope = as_rows(gradient[run, outs])
             slope = 2 * slope if amplitude is None else slope / as_rows(amplitude[run, outs])
             slope = slope.to(input.dtype).unsqueeze(1)
+            first = None if linear is None else as_rows(linear[run, outs]).to(input.dtype)
             target = input_gradient[run, ins] if with_input else None
-            for i, bundle in enumerate(bundles):
-                bundle.pull_back(images, slope, totals, target, fresh=i == 0)
+            bundles[0].pull_back(images, slope, first, totals, target, fresh=True)
+            for bundle in bundles[1:]:
+                bundle.pull_back(images, slope, None, totals, target, fresh=False)
         weight_gradients.append(weight_gradient(totals, geometry))
     return input_gradient, torch.cat(weight_gradients)
 
@@ -451,6 +481,7 @@ def factored_gradient(
 @factored_gradient.register_fake
 def _(  # type: ignore[no-untyped-def]
     gradient,
+    linear,
     amplitude,
     input,
     weight,
@@ -470,15 +501,23 @@ def _(  # type: ignore[no-untyped-def]
 
 def _keep(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     input, weight, bank, counts, mirror, response, *settings = inputs
-    ctx.save_for_backward(input, weight, bank, output if response == "amplitude" else None)
+    ctx.save_for_backward(input, weight, bank, None if response == "power" else output[0])
+    ctx.signed = response == "signed"
     ctx.settings = (counts, mirror, *settings)
 
 
-def _backward(ctx, gradient):  # type: ignore[no-untyped-def]
+def _backward(ctx, gradient, linear):  # type: ignore[no-untyped-def]
     input, weight, bank, amplitude = ctx.saved_tensors
     with_input = ctx.needs_input_grad[0]
     to_input, to_weight = factored_gradient(
-        gradient, amplitude, input, weight, bank, *ctx.settings, with_input
+        gradient,
+        linear if ctx.signed else None,
+        amplitude,
+        input,
+        weight,
+        bank,
+        *ctx.settings,
+        with_input,
     )
     return to_input if with_input else None, to_weight, *[None] * 8
 
@@ -506,7 +545,7 @@ def factored(
 ) -> Tensor:
     """:func:`factored_response` in the terms of a :class:`BasisSpec`."""
     mirror = spec.symmetry == "O(2)"
-    return factored_response(
+    result, linear = factored_response(
         input,
         weight,
         bank,
@@ -518,3 +557,4 @@ def factored(
         dilation,
         groups,
     )
+    return result + linear if response == "signed" else result

@@ -1,12 +1,12 @@
 """The networks to start with: ``besselnet_small`` and ``besselnet_base``.
 
-Stages of two convolutions with amplitude responses, batch normalisation and ReLU; anti-aliased pooling
+Stages of two convolutions with signed responses, batch normalisation and ReLU; anti-aliased pooling
 between the stages until the maps are small; a global mean and one dense layer.
 """
 
 from torch import nn
 
-from besselnet.functional import Algorithm
+from besselnet.functional import Algorithm, Response
 from besselnet.models.registry import register_model
 from besselnet.models.template import TemplateNetwork
 from besselnet.nn import BesselConv2d, BlurPool2d
@@ -37,6 +37,7 @@ def recommended(
     symmetry: str = "SO(2)",
     kernel_size: int = 7,
     cutoff: str | float = "strong",
+    response: Response = "signed",
     sampling: str = "cubic",
     low_pass: float = 0.8,
     algorithm: Algorithm = "auto",
@@ -50,7 +51,7 @@ def recommended(
         width: factor on the channels.
         symmetry: "SO(2)", or "O(2)" to ignore mirror images as well.
         kernel_size: side of all kernels but the first, which has 2 pixels more; odd.
-        cutoff, sampling, algorithm: as in `BesselConv2d`.
+        cutoff, response, sampling, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian on the input, 0 for none: what is finer than a few
             pixels changes when a picture is turned and sampled anew.
     """
@@ -77,6 +78,7 @@ def recommended(
                     bias=False,  # batch normalisation takes a constant out again
                     symmetry=symmetry,
                     cutoff=cutoff,
+                    response=response,
                     sampling=sampling,
                     algorithm=algorithm,
                 ),

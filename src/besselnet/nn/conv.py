@@ -51,7 +51,8 @@ class BesselConv2d(nn.Module):
         cutoff: how fine a structure is resolved: "strong", "soft" or a share of pi k / 2.
         scales: size offsets such as ``(-2, 0, 2)`` to ignore small changes of scale as well.
         scale_pool: which scale wins: per feature "map", per "pixel" or per "image".
-        response: "amplitude" (degree one in the input; use any norm and ReLU) or "power" (the paper).
+        response: "amplitude", "signed" (order 0 keeps its sign) or "power" (the paper). The first two have
+            degree one in the input: use any norm, and ReLU.
         sampling: how the image is read between pixels: "bilinear", "cubic" or "point" (the paper).
         algorithm: "auto" picks the faster of "factored" and "direct"; both give the same numbers.
 
@@ -144,7 +145,8 @@ class BesselConv2d(nn.Module):
         with equality for images that the modes resolve.
 
         *Amplitude*: :math:`\sigma^2 = 1 / (\pi C_{in})` makes the expected square of the response the
-        local mean square of the input: the scale is kept through any depth, whatever it is.
+        local mean square of the input: the scale is kept through any depth, whatever it is. *Signed*:
+        order 0 has random sign, so the expected square is the same sum.
 
         *Power*: the response has degree two. Without an activation :math:`x \mapsto g x^2` can keep no
         scale, whatever the gain g; a power layer needs a bounded activation or a normalisation after
