@@ -67,7 +67,8 @@ def draw_filters(path: str | Path, filters: Tensor, most: int = 64) -> None:
     kernels = filters.flatten(0, 1)[:most].cpu()
     columns = min(8, len(kernels))
     rows = -(-len(kernels) // columns)
-    figure = Figure(figsize=(columns, rows), layout="constrained")
+    figure = Figure(figsize=(columns, rows + 0.4), layout="constrained")
+    figure.suptitle("learned kernels of the first layer")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
         axes.set_axis_off()
     for axes, kernel in zip(figure.axes, kernels):

@@ -49,7 +49,7 @@ def draw_feature_maps(
         pairs = strongest_maps(model, image, turned)
         axes = part.subplots(2, len(layers) + 1)
         for row, picture in enumerate((image, turned)):
-            axes[row, 0].imshow(picture.mean(0).numpy(), cmap="gray")
+            axes[row, 0].imshow(picture.mean(0).numpy(), vmin=0, vmax=1, cmap="gray")
             axes[row, 0].set_ylabel("upright" if row == 0 else f"turned by {degrees:g}°")
             for column, layer in enumerate(layers, start=1):
                 pair = pairs[layer]
