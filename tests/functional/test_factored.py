@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from besselnet.functional import BasisSpec, bessel_conv2d, factored
 from besselnet.functional.cost import cheaper_algorithm, direct_cost, factored_cost
@@ -183,3 +184,16 @@ def test_functional_builds_its_own_tables():
     image = torch.randn(1, 3, 8, 8)
     given = bessel_conv2d(image, weight, spec=spec, tables=spec.tables(), algorithm="factored")
     assert torch.equal(given, bessel_conv2d(image, weight, spec=spec, algorithm="factored"))
+
+
+def test_flop_counter_of_torch_sees_the_operators():
+    layer = BesselConv2d(8, 6, 5, padding=2, bias=False, algorithm="factored")
+    image = torch.randn(2, 8, 10, 10, requires_grad=True)
+    cost = factored_cost(layer.spec, 8, 6, 1).operations * 2 * 10 * 10
+    with FlopCounterMode(display=False) as forward:
+        response = layer(image)
+    assert forward.get_total_flops() == 2 * cost
+    with FlopCounterMode(display=False) as backward:
+        response.sum().backward()
+    # Analysis and mixing again, each transposed to the input, the mixing also to the weights.
+    assert 2 * 2 * cost < backward.get_total_flops() < 3 * 2 * cost

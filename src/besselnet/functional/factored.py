@@ -26,6 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.flop_counter import register_flop_formula
 
 from besselnet.functional.basis import BasisSpec
 
@@ -558,3 +559,27 @@ def factored(
         groups,
     )
     return result + linear if response == "signed" else result
+
+
+def _multiply_adds(input, weight, bank, counts, stride, padding, dilation):  # type: ignore[no-untyped-def]
+    """Multiply-adds of the analysis and of the mixing, from the shapes of the tensors."""
+    geometry = Geometry(counts, False, stride, padding, dilation)
+    rows, columns = geometry.output_size(input[2], input[3], bank[-1])
+    pixels = input[0] * rows * columns
+    analysis = bank[0] * bank[1] * bank[2] * input[1]
+    mixing = (4 * sum(counts) - 3 * counts[0]) * weight[0] * weight[1]
+    return pixels * analysis, pixels * mixing
+
+
+@register_flop_formula(torch.ops.besselnet.factored_response)
+def _response_flops(input, weight, bank, counts, mirror, response, *settings, out_shape, **_):  # type: ignore[no-untyped-def]
+    analysis, mixing = _multiply_adds(input, weight, bank, counts, *settings[:3])
+    return 2 * (analysis + mixing)
+
+
+@register_flop_formula(torch.ops.besselnet.factored_gradient)
+def _gradient_flops(_g, _l, _a, input, weight, bank, counts, mirror, *settings, out_shape, **_):  # type: ignore[no-untyped-def]
+    # phi and the maps are computed again, then pulled back to the weights and, if wanted, to the input.
+    analysis, mixing = _multiply_adds(input, weight, bank, counts, *settings[:3])
+    with_input = settings[-1]
+    return 2 * ((1 + with_input) * analysis + (2 + with_input) * mixing)
