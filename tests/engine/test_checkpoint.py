@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from besselnet.engine import atomic
+from besselnet import atomic
 from besselnet.engine.checkpoint import (
     Checkpoint,
     load_checkpoint,

@@ -171,6 +171,7 @@ def test_auto_takes_the_algorithm_with_the_smaller_cost():
     spec = BasisSpec.checked(7)
     assert cheaper_algorithm(spec, 64, 64, 1) == "factored"
     assert cheaper_algorithm(spec, 64, 64, 64) == "direct"
+    assert cheaper_algorithm(spec, 64, 64, 1, torch.float64, "cpu") == "direct"
     layer = BesselConv2d(64, 64, 7, groups=64)
     image = torch.randn(1, 64, 9, 9, requires_grad=True)
     # Only the direct algorithm has second derivatives: auto chose it for separate channels.

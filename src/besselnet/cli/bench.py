@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from besselnet.atomic import write_atomically, write_json
 from besselnet.benchmarks import (
     REPORT_FORMAT,
     choose_entries,
@@ -24,7 +25,6 @@ from besselnet.benchmarks import (
     run_entry,
     tables_of,
 )
-from besselnet.engine.atomic import write_atomically, write_json
 from besselnet.engine.environment import describe_environment
 
 __all__ = ["bench"]

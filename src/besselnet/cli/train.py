@@ -1,8 +1,8 @@
 """`besselnet train | evaluate | predict | inspect`."""
 
 import csv
+import io
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from besselnet import engine
+from besselnet.atomic import atomic_file
 from besselnet.data import Batches, image_files, rotate_images
 from besselnet.engine.figures import draw_turned
 from besselnet.engine.progress import ProgressLog
@@ -304,16 +305,11 @@ def _rows_to(path: Path | None, as_json: bool) -> Iterator[Any]:
     if path is None:
         yield _row_writer(sys.stdout, as_json)
         return
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("w", newline="", encoding="utf-8") as file:
-            yield _row_writer(file, as_json)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        yield _row_writer(text, as_json)
+        text.flush()
+        text.detach()
 
 
 def _row_writer(file: TextIO, as_json: bool) -> Any:

@@ -9,7 +9,8 @@ import numpy as np
 import pooch
 from filelock import FileLock
 
-from .atomic import atomic_file
+from besselnet.atomic import atomic_file
+
 from .errors import reading
 
 VARIABLE = "BESSELNET_DATA"

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from .atomic import atomic_file
+from besselnet.atomic import atomic_file
+
 from .imageset import ImageSet
 from .resize import resize_images
 

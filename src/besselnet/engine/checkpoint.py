@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from besselnet.engine.atomic import write_atomically
+from besselnet.atomic import write_atomically
 
 CHECKPOINT_FORMAT = "1"
 

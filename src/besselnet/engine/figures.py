@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from besselnet.engine.atomic import write_atomically
+from besselnet.atomic import write_atomically
 from besselnet.engine.evaluate import TurnedEvaluation
 from besselnet.nn import BesselConv2d
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from besselnet.engine.atomic import write_atomically
+from besselnet.atomic import write_atomically
 from besselnet.engine.average import MovingAverage
 from besselnet.engine.checkpoint import (
     Checkpoint,

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from besselnet.atomic import write_json
 from besselnet.data import (
     Augmentation,
     Batches,
@@ -26,7 +27,6 @@ from besselnet.data import (
     Splits,
     load_data,
 )
-from besselnet.engine.atomic import write_json
 from besselnet.engine.checkpoint import load_weights, save_weights
 from besselnet.engine.config import (
     RUN_FORMAT,

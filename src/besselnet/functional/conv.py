@@ -157,7 +157,8 @@ def bessel_conv2d(
         tables = spec.tables(dtype=weight.dtype, device=weight.device)
 
     if algorithm == "auto":
-        algorithm = cheaper_algorithm(spec, weight.shape[1] * groups, weight.shape[0], groups)
+        channels = weight.shape[1] * groups, weight.shape[0], groups
+        algorithm = cheaper_algorithm(spec, *channels, input.dtype, input.device.type)
     batched = input if input.dim() == 4 else input.unsqueeze(0)
     responses = []
     for offset, bank in zip(spec.scales, tables):

@@ -7,6 +7,8 @@ it needs to write a number to the cache and to read it again.
 
 from typing import Literal, NamedTuple
 
+import torch
+
 from besselnet.functional.basis import BasisSpec
 
 OPERATIONS_PER_NUMBER = 16
@@ -40,8 +42,18 @@ def factored_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: 
 
 
 def cheaper_algorithm(
-    spec: BasisSpec, in_channels: int, out_channels: int, groups: int
+    spec: BasisSpec,
+    in_channels: int,
+    out_channels: int,
+    groups: int,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
 ) -> Literal["factored", "direct"]:
-    """The algorithm with the smaller total; for several scales the base size decides."""
+    """The algorithm with the smaller total; for several scales the base size decides.
+
+    On CPUs torch has no fast depthwise convolution in float64, which the analysis stands on.
+    """
+    if device == "cpu" and dtype == torch.float64:
+        return "direct"
     shape = (spec, in_channels, out_channels, groups)
     return "factored" if factored_cost(*shape).total < direct_cost(*shape).total else "direct"

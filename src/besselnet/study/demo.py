@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from besselnet.atomic import write_json
 from besselnet.data import Batches, ImageSet, rotate_images
 from besselnet.engine import (
     DataConfig,
@@ -20,7 +21,6 @@ from besselnet.engine import (
     load_images,
     train_run,
 )
-from besselnet.engine.atomic import write_json
 from besselnet.engine.figures import draw_filters, draw_turned, learned_filters, write_figure
 from besselnet.plots.feature_maps import draw_feature_maps
 from besselnet.testing import equivariance_error

@@ -1,22 +1,28 @@
-"""Writing a file so that a crash leaves either the old content or the new, never a mixture."""
+"""Files that appear whole or not at all: a crash leaves the old content or the new, never a mixture."""
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+__all__ = ["atomic_file", "write_atomically", "write_json"]
 
 
-def write_atomically(path: str | Path, content: bytes | str) -> None:
-    """Replace the content of `path`: written beside it, flushed to the disk, then renamed onto it.
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A binary file to write to, which takes the name `path` when the block ends without error.
 
-    On any failure (a full disk, say) the file keeps its old content and the partial one is removed.
+    It is written beside `path`, flushed to the disk, then renamed onto it. On any failure (a full disk,
+    say) `path` keeps its old content and the partial file is removed.
     """
     path = Path(path)
     # One fixed name, so that what a killed process left behind is overwritten by the next write.
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -26,8 +32,14 @@ def write_atomically(path: str | Path, content: bytes | str) -> None:
     _flush_folder(path.parent)
 
 
+def write_atomically(path: str | Path, content: bytes | str) -> None:
+    """Replace the content of `path`."""
+    with atomic_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
 def write_json(path: str | Path, values: Any) -> None:
-    """Write `values` as indented JSON, atomically."""
+    """Write `values` as indented JSON."""
     write_atomically(path, json.dumps(values, indent=2) + "\n")
 
 
