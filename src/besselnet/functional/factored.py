@@ -29,6 +29,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
 from besselnet.functional.basis import BasisSpec
+from besselnet.functional.orders import Geometry, Product, mixing_matrices, weight_gradient
 
 # Bound on the temporaries of one piece of the batch (one image at least), for each thread.
 WORKSPACE_BYTES = 4 * 2**20
@@ -40,115 +41,16 @@ WIDE = 48
 SLAB_CHANNELS = 128
 
 
-class Order(NamedTuple):
-    """Where one angular order stands in a bank that is sorted by order (cosines, then sines)."""
-
-    start: int
-    num_cosines: int
-    num_sines: int
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.num_cosines + self.num_sines
-
-
-class Geometry(NamedTuple):
-    """What a call is about, in plain integers."""
-
-    radial_counts: Sequence[int]
-    mirror: bool
-    """O(2) instead of SO(2)."""
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
-
-    def orders(self) -> list[Order]:
-        orders, start = [], 0
-        for v, count in enumerate(self.radial_counts):
-            orders.append(Order(start, count, count if v else 0))
-            start = orders[-1].stop
-        return orders
-
-    def sorted_rows(self) -> list[int]:
-        """Rows of a bank (all cosines, then all sines) in the order of :class:`Order`."""
-        rows: list[int] = []
-        first, shift = 0, sum(self.radial_counts[1:])
-        for order in self.orders():
-            cosines = range(first, first + order.num_cosines)
-            rows += [*cosines, *(n + shift for n in cosines if order.num_sines)]
-            first = cosines.stop
-        return rows
-
-    def products(self) -> list["Product"]:
-        """The matrix products of one response: SO(2) mixes cosines and sines, O(2) keeps them apart."""
-        products = []
-        for v, order in enumerate(self.orders()):
-            maps = 2 if order.num_sines else 1
-            middle = order.start + order.num_cosines
-            if self.mirror and order.num_sines:
-                products.append(Product(v, slice(order.start, middle), maps))
-                products.append(Product(v, slice(middle, order.stop), maps))
-            else:
-                products.append(Product(v, slice(order.start, order.stop), maps))
-        return products
-
-    def bundles(self, channels: int) -> list[list["Product"]]:
-        """Runs of products with at most BUNDLE_COLUMNS columns together (one product at least)."""
-        most = 0 if channels >= WIDE else BUNDLE_COLUMNS // channels
-        bundles: list[list[Product]] = []
-        for product in self.products():
-            filters = product.filters.stop - bundles[-1][0].filters.start if bundles else 0
-            if not bundles or filters > most:
-                bundles.append([])
-            bundles[-1].append(product)
-        return bundles
-
-    def output_size(self, height: int, width: int, kernel_size: int) -> tuple[int, int]:
-        sizes = zip((height, width), self.padding, self.dilation, self.stride)
-        rows, columns = ((n + 2 * p - d * (kernel_size - 1) - 1) // s + 1 for n, p, d, s in sizes)
-        return rows, columns
-
-
-class Product(NamedTuple):
-    """One product: which order's matrix, from which run of filters, to how many maps."""
-
-    order: int
-    filters: slice
-    num_maps: int
-
-
-def mixing_matrices(weight: Tensor, geometry: Geometry) -> list[Tensor]:
-    """For each order the tensor (filters, C, maps, O) that mixes its coefficients.
-
-    SO(2): the maps are the real and the imaginary part of sum conj(kappa) phi, from cosines and sines;
-    O(2): they come from Re(kappa) and from Im(kappa), the same for cosines and sines; order 0: one map.
-    """
-    rows = weight.permute(2, 1, 0)[geometry.sorted_rows()]
-    matrices = []
-    for order in geometry.orders():
-        p, q = rows[order.start : order.stop].split([order.num_cosines, order.num_sines])
-        if not order.num_sines:
-            matrices.append(p.unsqueeze(2))
-        elif geometry.mirror:
-            matrices.append(torch.stack([p, q], 2))
-        else:
-            matrices.append(torch.cat([torch.stack([p, -q], 2), torch.stack([q, p], 2)]))
-    return matrices
-
-
-def weight_gradient(gradients: list[Tensor], geometry: Geometry) -> Tensor:
-    """The transpose of :func:`mixing_matrices`; (O, C, num_weights)."""
-    real, imaginary = [gradients[0].squeeze(2)], []
-    for order, gradient in zip(geometry.orders()[1:], gradients[1:]):
-        first, second = gradient.unbind(2)
-        if geometry.mirror:
-            real.append(first)
-            imaginary.append(second)
-        else:
-            n = order.num_cosines
-            real.append(first[:n] + second[n:])
-            imaginary.append(first[n:] - second[:n])
-    return torch.cat(real + imaginary).permute(2, 1, 0)
+def bundles(geometry: Geometry, channels: int) -> list[list[Product]]:
+    """Runs of products with at most BUNDLE_COLUMNS columns together (one product at least)."""
+    most = 0 if channels >= WIDE else BUNDLE_COLUMNS // channels
+    runs: list[list[Product]] = []
+    for product in geometry.products():
+        filters = product.filters.stop - runs[-1][0].filters.start if runs else 0
+        if not runs or filters > most:
+            runs.append([])
+        runs[-1].append(product)
+    return runs
 
 
 class Block(NamedTuple):
@@ -290,7 +192,7 @@ def pieces(input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry) -> I
     floats = max(
         (bundle[-1].filters.stop - bundle[0].filters.start) * channels * copies
         + sum(product.num_maps for product in bundle) * outputs
-        for bundle in geometry.bundles(channels)
+        for bundle in bundles(geometry, channels)
     )
     bound = WORKSPACE_BYTES * torch.get_num_threads()
     size = max(1, bound // (floats * rows * columns * input.element_size()))
@@ -399,7 +301,7 @@ def factored_response(
     for ins, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
         matrices = mixing_matrices(weight[outs], geometry)
         first, *others = (
-            Bundle(b, bank, matrices, geometry) for b in geometry.bundles(weight.shape[1])
+            Bundle(b, bank, matrices, geometry) for b in bundles(geometry, weight.shape[1])
         )
         for run in pieces(input, weight[outs], bank, geometry):
             images = input[run, ins].contiguous(memory_format=torch.channels_last)
@@ -463,17 +365,19 @@ def factored_gradient(
     for ins, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
         matrices = mixing_matrices(weight[outs], geometry)
         totals = [m.new_zeros(m.shape) for m in matrices]
-        bundles = [Bundle(b, bank, matrices, geometry) for b in geometry.bundles(weight.shape[1])]
+        first, *others = (
+            Bundle(b, bank, matrices, geometry) for b in bundles(geometry, weight.shape[1])
+        )
         for run in pieces(input, weight[outs], bank, geometry):
             images = input[run, ins].contiguous(memory_format=torch.channels_last)
             # d response / d map = map / amplitude, or 2 map for the power
             slope = as_rows(gradient[run, outs])
             slope = 2 * slope if amplitude is None else slope / as_rows(amplitude[run, outs])
             slope = slope.to(input.dtype).unsqueeze(1)
-            first = None if linear is None else as_rows(linear[run, outs]).to(input.dtype)
+            straight = None if linear is None else as_rows(linear[run, outs]).to(input.dtype)
             target = input_gradient[run, ins] if with_input else None
-            bundles[0].pull_back(images, slope, first, totals, target, fresh=True)
-            for bundle in bundles[1:]:
+            first.pull_back(images, slope, straight, totals, target, fresh=True)
+            for bundle in others:
                 bundle.pull_back(images, slope, None, totals, target, fresh=False)
         weight_gradients.append(weight_gradient(totals, geometry))
     return input_gradient, torch.cat(weight_gradients)
