@@ -86,8 +86,8 @@ def test_pieces_cover_the_batch_and_keep_to_the_bound(bytes_, monkeypatch):
     input, weight = torch.zeros(50, 8, 10, 10), torch.zeros(6, 8, spec.num_weights)
     runs = list(factored.pieces(input, weight, spec.tables()[0], geometry))
     assert [n for run in runs for n in range(run.start, run.stop)] == list(range(50))
-    # phi and the repeated channels it comes from, and the maps: float32 numbers of one image
-    numbers = (2 * spec.num_weights * 8 + spec.num_maps * 6) * 10 * 10
+    # phi and the maps: float32 numbers of one image
+    numbers = (spec.num_weights * 8 + spec.num_maps * 6) * 10 * 10
     longest = max(run.stop - run.start for run in runs)
     fitting = bytes_ * torch.get_num_threads() // (4 * numbers)
     assert longest == min(max(fitting, 1), 50)

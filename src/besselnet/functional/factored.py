@@ -31,8 +31,8 @@ from torch.utils.flop_counter import register_flop_formula
 from besselnet.functional.basis import BasisSpec
 from besselnet.functional.orders import Geometry, Product, mixing_matrices, weight_gradient
 
-# Bound on the temporaries of one piece of the batch (one image at least), for each thread.
-WORKSPACE_BYTES = 4 * 2**20
+# Bound on phi and the maps of one piece of the batch (one image at least), for each thread.
+WORKSPACE_BYTES = 2 * 2**20
 # Columns (filter, channel) analysed before they are mixed (one order at least).
 BUNDLE_COLUMNS = 1024
 # From this many channels on, one filter alone fills the vector units and makes a product large enough.
@@ -185,12 +185,11 @@ def slabs(channels: int) -> list[slice]:
 
 
 def pieces(input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry) -> Iterator[slice]:
-    """Runs of the batch whose temporaries stay below the bound (one image at least)."""
+    """Runs of the batch whose phi and maps stay below the bound (one image at least)."""
     rows, columns = geometry.output_size(input.shape[2], input.shape[3], bank.shape[-1])
     outputs, channels = weight.shape[:2]
-    copies = 1 if channels >= WIDE else 2
     floats = max(
-        (bundle[-1].filters.stop - bundle[0].filters.start) * channels * copies
+        (bundle[-1].filters.stop - bundle[0].filters.start) * channels
         + sum(product.num_maps for product in bundle) * outputs
         for bundle in bundles(geometry, channels)
     )
