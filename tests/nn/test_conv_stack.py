@@ -12,6 +12,8 @@ KERNEL_SIZES = (9, 7, 7, 7, 7, 7)
 RECIPES = {
     "amplitude": ("amplitude", []),
     "amplitude, batch norm, relu": ("amplitude", [nn.BatchNorm2d, lambda _: nn.ReLU()]),
+    "signed": ("signed", []),
+    "signed, batch norm, relu": ("signed", [nn.BatchNorm2d, lambda _: nn.ReLU()]),
     "power, softsign": ("power", [lambda _: nn.Softsign()]),
     "power, batch norm, softsign": ("power", [nn.BatchNorm2d, lambda _: nn.Softsign()]),
     "power, attentive norm, softsign": ("power", [AttentiveNorm2d, lambda _: nn.Softsign()]),
