@@ -33,6 +33,7 @@ COMMANDS = {
     "inspect": _Command("train", "inspect", "Show what a trained network is, costs and keeps."),
     "data": _Command("data", "app", "List, fetch and look at data sets."),
     "models": _Command("models", "models", "List the networks, or describe one."),
+    "study": _Command("study", "app", "Run every training of a study, and read its tables."),
     "bench": _Command("bench", "bench", "Measure speed and memory of layers and networks."),
 }
 
