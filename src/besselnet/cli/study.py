@@ -1,22 +1,33 @@
 """`besselnet study run | status | report`."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from besselnet.study.cells import expand, select
-from besselnet.study.local import run_local
+from besselnet.engine.progress import in_words
+from besselnet.study.cells import Cell, expand, select
+from besselnet.study.estimate import Estimate, time_left
+from besselnet.study.images import ROOT_VARIABLE
+from besselnet.study.local import cores, run_local, unfinished
 from besselnet.study.recipe import read_recipe
+from besselnet.study.status import cell_state, study_status
 from besselnet.study.store import Store
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Run every training of a study, and read its tables.")
 
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file, see docs/studies.md.")]
+RecipeFile = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="A TOML file, see docs/studies.md.")
+]
 Results = Annotated[
-    Path | None, typer.Option(help="Folder of the results; results/NAME-OF-THE-RECIPE unless given.")
+    Path | None, typer.Option(help="Folder of the results; results/RECIPE unless given.")
 ]
 Only = Annotated[
     list[str] | None,
@@ -29,6 +40,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="In place of what the recipe says."),
 ]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads of each; processors / jobs unless given.")
+]
 
 
 @app.command()
@@ -36,20 +51,19 @@ def run(
     recipe: RecipeFile,
     results: Results = None,
     only: Only = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of each; processors / jobs unless given.")
-    ] = None,
+    jobs: Jobs = 1,
+    threads: Threads = None,
     nice: Annotated[int, typer.Option(min=0, max=19, help="Lower the priority by this.")] = 0,
     retries: Annotated[
         int, typer.Option(min=0, help="How often a cell that fails is tried again.")
     ] = 1,
     data_root: Annotated[
         Path | None,
-        typer.Option(
-            envvar="BESSELNET_DATA_ROOT", help="Folder with the files of the data sets."
-        ),
+        typer.Option(envvar=ROOT_VARIABLE, help="Folder with the files of the data sets."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells and the time they need, and stop.")
+    ] = False,
     settings: Settings = None,
 ) -> None:
     """Run the cells of a study that have no result yet.
@@ -62,10 +76,15 @@ def run(
         besselnet study run recipes/paper/mnist.toml --only 'method=B-CNN*,regime=low' --jobs 2
 
         besselnet study run recipes/paper/malaria.toml --data-root data --nice 10
+
+        besselnet study run recipes/paper/galaxy10.toml --dry-run
     """
     plan = read_recipe(recipe, settings or [])
     cells = select(expand(plan), only or [])
     store = Store(_folder(results, recipe))
+    if dry_run:
+        _show_plan(store, cells, jobs, threads or max(1, cores() // jobs))
+        return
     summary = run_local(
         cells,
         store,
@@ -81,5 +100,69 @@ def run(
         raise typer.Exit(1)
 
 
+@app.command()
+def status(
+    recipe: RecipeFile,
+    results: Results = None,
+    only: Only = None,
+    threads: Annotated[int, typer.Option(min=1, help="For the estimate of time.")] = 1,
+    settings: Settings = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Show what is done, running, failed and missing, and the work that is left.
+
+    Examples:
+
+        besselnet study status recipes/paper/mnist.toml
+
+        besselnet study status recipes/paper/mnist.toml --only 'regime=low' --json
+    """
+    cells = select(expand(read_recipe(recipe, settings or [])), only or [])
+    columns = study_status(Store(_folder(results, recipe)), cells, threads)
+    if as_json:
+        typer.echo(json.dumps([asdict(column) for column in columns], indent=2))
+        return
+    table = Table(box=None)
+    table.add_column("column")
+    for name in ("done", "running", "failed", "missing", "work left"):
+        table.add_column(name, justify="right")
+    for column in columns:
+        counts = (column.done, column.running, column.failed, column.missing)
+        table.add_row(column.column, *(str(count or "") for count in counts), column.left)
+    _console().print(table)
+    for failure in [line for column in columns for line in column.failures]:
+        typer.echo(f"failed  {failure}")
+
+
+def _show_plan(store: Store, cells: Sequence[Cell], jobs: int, threads: int) -> None:
+    """The cells with their states and times; measures steps where no time is known."""
+    waiting = unfinished(store, cells)
+    estimate = Estimate()
+    estimate.learn(cells, [store.result(cell.key) for cell in cells])
+    estimate.measure(
+        waiting,
+        threads,
+        lambda cell: typer.echo(f"measuring {cell.key.row} on {cell.key.data_set}", err=True),
+    )
+    for cell in cells:
+        state = cell_state(store, cell)
+        seconds = None if state == "done" else estimate.seconds(cell)
+        typer.echo(
+            f"{state:<8} {cell.key}  {'' if seconds is None else in_words(seconds)}".rstrip()
+        )
+    seconds, _ = time_left(estimate, waiting)
+    typer.echo(
+        f"{len(cells)} cells, {len(cells) - len(waiting)} done; the rest takes about "
+        f"{in_words(seconds / jobs)} with {jobs} {'jobs' if jobs > 1 else 'job'} of {threads} "
+        f"{'threads' if threads > 1 else 'thread'}"
+    )
+
+
 def _folder(results: Path | None, recipe: Path) -> Path:
     return results or Path("results") / recipe.stem
+
+
+def _console() -> Console:
+    console = Console()
+    # Into a file or a pipe: no line may be cut.
+    return console if console.is_terminal else Console(width=250)

@@ -110,9 +110,7 @@ def _chosen(rows: Sequence[Method], patterns: Sequence[str], where: str) -> list
         if not any(_matches(row.label, pattern) for row in rows):
             labels = "; ".join(row.label for row in rows)
             raise ValueError(f"{where}: {pattern!r} matches none of: {labels}")
-    return [
-        row for row in rows if not patterns or any(_matches(row.label, p) for p in patterns)
-    ]
+    return [row for row in rows if not patterns or any(_matches(row.label, p) for p in patterns)]
 
 
 def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int) -> Cell:

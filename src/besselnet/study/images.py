@@ -3,7 +3,8 @@
 It is a data set called "study" for `besselnet.data.load_data`, so that a cell is an ordinary run. A
 fifth of the images, the same for every seed, is the validation pool: `judge="val"` judges on the pool
 and trains outside it, and thinned test images are drawn outside it. So choices made on the pool never
-rest on an image that such a test looks at.
+rest on an image that such a test looks at. With whole groups the pool is set aside in any case, and
+half of the rest is for training.
 """
 
 import functools
@@ -30,8 +31,8 @@ __all__ = ["ROOT_VARIABLE", "cell_images"]
 ROOT_VARIABLE = "BESSELNET_DATA_ROOT"
 SOURCE = "study"
 _POOL_SHARE, _POOL_SEED = 0.2, 20230419
-# With whole groups: the share of the groups from which training images are drawn.
-_GROUPS_TO_TRAIN = 0.8
+# With whole groups: the share of the images outside the pool whose groups are for training.
+_SIDE_TO_TRAIN = 0.5
 _PIECE = 1000
 
 
@@ -104,7 +105,9 @@ def cell_images(
     """
     if protocol == "standard":
         if splits.test is None or splits.val is not None:
-            raise ValueError('protocol "standard" needs a data set with official train and test parts')
+            raise ValueError(
+                'protocol "standard" needs a data set with official train and test parts'
+            )
         if by_group:
             raise ValueError('protocol "standard" keeps the official parts: by_group must be false')
         whole, official = splits.train, splits.test
@@ -113,12 +116,12 @@ def cell_images(
     everything = torch.arange(len(whole))
     (pool,) = _draw(whole, everything, (_POOL_SHARE,), _POOL_SEED, by_group)
     outside = _without(everything, pool)
-    sides: tuple[torch.Tensor, torch.Tensor] | None = None
+    judged_of, rest = whole, None
     if judge == "val":
-        available = outside
+        available, rest = outside, pool
     elif by_group:
-        (available,) = _draw(whole, everything, (_GROUPS_TO_TRAIN,), seed, by_group)
-        sides = available, _without(everything, available)
+        (available,) = _draw(whole, outside, (_SIDE_TO_TRAIN,), seed, by_group)
+        rest = _without(outside, available)
     else:
         available = everything
     count = train_images if isinstance(train_images, int) else int(train_images * len(whole))
@@ -127,15 +130,10 @@ def cell_images(
     chosen = available
     if count < len(available):
         (chosen,) = _draw(whole, available, (count,), seed, False)
-    if judge == "val":
-        judged_of, rest = whole, pool
-    elif official is not None:
+    if rest is None and official is not None:
         judged_of, rest = official, torch.arange(len(official))
-    else:
-        judged_of = whole
-        rest = _without(everything, chosen) if sides is None else sides[1]
-        if judge_images is not None:
-            rest = _without(rest, pool)
+    elif rest is None:
+        rest = _without(outside if judge_images is not None else everything, chosen)
     kept = rest
     if judge_images is not None and judge_images < len(rest):
         (kept,) = _draw(judged_of, rest, (judge_images,), seed, False)

@@ -1,11 +1,11 @@
 """A recipe: which trainings make up a study, read from a TOML file and checked.
 
-    title, seeds, protocol, judge, judge_images     of the whole study
-    [train]                 settings of every training (`TrainConfig`)
-    [regimes.NAME]          further settings of a regime, such as its epochs
-    [data."NAME"]           a data set: `DataEntry`
-    [[methods]]             a row of the tables: `Method`; or methods = "paper" for all its rows
-    [[columns]]             a data set, how it is augmented, and in which regimes: `Column`
+title, seeds, protocol, judge, judge_images     of the whole study
+[train]                 settings of every training (`TrainConfig`)
+[regimes.NAME]          further settings of a regime, such as its epochs
+[data."NAME"]           a data set: `DataEntry`
+[[methods]]             a row of the tables: `Method`; or methods = "paper" for all its rows
+[[columns]]             a data set, how it is augmented, and in which regimes: `Column`
 """
 
 from collections.abc import Iterable, Mapping
@@ -145,7 +145,7 @@ class Recipe:
                 by_code = models["by_code"] if self.mapping == "code" else None
                 return _replaced(method, model=by_code or models["by_name"])
         raise ValueError(
-            f"methods: {method.label!r} is no row of the paper: give it a model = \"...\""
+            f'methods: {method.label!r} is no row of the paper: give it a model = "..."'
         )
 
 

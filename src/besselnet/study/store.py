@@ -1,8 +1,8 @@
 """The files of a study: one JSON for each finished cell, and the traces of unfinished ones.
 
-    RESULTS/COLUMN/METHOD.GROUP.seedN.json      a finished cell
-    RESULTS/COLUMN/METHOD.GROUP.seedN.failed.json   why it failed the last time
-    RESULTS/.work/                              runs that are not finished, locks, logs, timings
+RESULTS/COLUMN/METHOD.GROUP.seedN.json      a finished cell
+RESULTS/COLUMN/METHOD.GROUP.seedN.failed.json   why it failed the last time
+RESULTS/.work/                              runs that are not finished, locks, logs, timings
 """
 
 import json
