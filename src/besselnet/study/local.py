@@ -1,10 +1,13 @@
-"""Run cells on this machine: a process for each, a few at a time, threads divided among them."""
+"""Run cells on this machine: a few worker processes, with the threads divided among them."""
 
+import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -25,7 +28,8 @@ from besselnet.study.worker import Outcome, as_job
 
 __all__ = ["Summary", "cores", "run_local", "unfinished"]
 
-_POLL_SECONDS = 0.1
+# Seconds between looks at whether to stop.
+_POLL = 0.2
 # A stopping worker finishes its step and saves its state.
 _SECONDS_TO_STOP = 120.0
 
@@ -46,15 +50,6 @@ class Summary:
         if self.failed:
             parts.append(f"{len(self.failed)} failed")
         return ", ".join(parts)
-
-
-@dataclass
-class _Worker:
-    cell: Cell
-    process: "subprocess.Popen[bytes]"
-    slot: int
-    log: Path
-    started: float
 
 
 def cores() -> int:
@@ -102,8 +97,9 @@ def run_local(
     for cell in cells:
         if store.run_folder(cell.key).exists() and store.result_path(cell.key).exists():
             store.clean(cell.key)  # what a kill between writing and cleaning left over
-    launch = _Launcher(store, study, threads or max(1, cores() // jobs), nice, data_root)
-    running: list[_Worker] = []
+    threads = threads or max(1, cores() // jobs)
+    replies: queue.Queue[tuple[_Worker, str]] = queue.Queue()
+    crew = [_Worker(slot, threads, nice, data_root, replies) for slot in range(jobs)]
     tries: dict[str, int] = {}
     elsewhere: list[Cell] = []
     with (
@@ -111,45 +107,60 @@ def run_local(
         ProgressLog(len(cells), unit="cells", done=summary.done_before, stream=stream) as progress,
     ):
         try:
-            while waiting or running:
+            while waiting or any(worker.cell for worker in crew):
                 if stop.signal_number:
                     raise Interrupted("stopped; run again to go on", stop.signal_number)
-                while waiting and len(running) < jobs:
-                    slot = next(i for i in range(jobs) if i not in {w.slot for w in running})
-                    running.append(launch(waiting.popleft(), slot))
-                for worker in [w for w in running if w.process.poll() is not None]:
-                    running.remove(worker)
-                    cell, took = worker.cell, time.monotonic() - worker.started
-                    outcome = _outcome(worker, store, study)
-                    if outcome == Outcome.DONE:
-                        summary.done += 1
-                        progress.line(_done_line(store, cell, took))
-                        progress.advance(text=f"{len(running) + 1} at work")
-                    elif outcome == Outcome.BUSY:
-                        elsewhere.append(cell)
-                    elif outcome == Outcome.FAILED:
-                        tries[cell.key.identity] = tries.get(cell.key.identity, 0) + 1
-                        failure = store.failure(cell.key) or {}
-                        progress.line(f"failed  {cell.key}: {failure.get('error')}")
-                        if tries[cell.key.identity] <= retries:
-                            waiting.append(cell)
-                        else:
-                            summary.failed.append(cell)
-                            progress.advance()
-                time.sleep(_POLL_SECONDS)
+                for worker in crew:
+                    if waiting and worker.cell is None:
+                        worker.give(waiting.popleft(), study, store)
+                try:
+                    worker, reply = replies.get(timeout=_POLL)
+                except queue.Empty:
+                    continue
+                cell, took = worker.cell, time.monotonic() - worker.started
+                worker.cell = None
+                how = worker.buried() if reply == "" else ""
+                if cell is None:
+                    continue  # it died with nothing to do
+                if reply == "":
+                    _record_crash(cell, how, study, store)
+                if reply == Outcome.DONE.value:
+                    summary.done += 1
+                    progress.line(_done_line(store, cell, took))
+                    progress.advance()
+                elif reply == Outcome.BUSY.value:
+                    elsewhere.append(cell)
+                else:
+                    identity = cell.key.identity
+                    tries[identity] = tries.get(identity, 0) + 1
+                    failure = store.failure(cell.key) or {}
+                    progress.line(f"failed  {cell.key}: {failure.get('error')}")
+                    if tries[identity] <= retries:
+                        waiting.append(cell)
+                    else:
+                        summary.failed.append(cell)
+                        progress.advance()
         finally:
-            _stop_all(running)
+            _stop_all(crew)
     summary.elsewhere = sum(not store.result_path(cell.key).exists() for cell in elsewhere)
     return summary
 
 
-class _Launcher:
-    """Starts workers, all with the same settings."""
+class _Worker:
+    """A place at the work: a process that fills cells, and another one if it dies.
+
+    Replies (`Outcome` values, or "" for a process that died over a cell) go to `replies`.
+    """
 
     def __init__(
-        self, store: Store, study: str, threads: int, nice: int, data_root: Path | None
+        self,
+        slot: int,
+        threads: int,
+        nice: int,
+        data_root: Path | None,
+        replies: "queue.Queue[tuple[_Worker, str]]",
     ) -> None:
-        self.store, self.study, self.threads, self.nice = store, study, threads, nice
+        self.arguments = [str(threads), str(nice)]
         self.environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
@@ -157,60 +168,80 @@ class _Launcher:
         }
         if data_root is not None:
             self.environment[ROOT_VARIABLE] = str(data_root.resolve())
-        self.gpus = torch.cuda.device_count()
-
-    def __call__(self, cell: Cell, slot: int) -> _Worker:
-        environment = dict(self.environment)
-        if self.gpus:
-            environment.setdefault("CUDA_VISIBLE_DEVICES", str(slot % self.gpus))
-        log = self.store.log_path(cell.key)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "besselnet.study.worker"],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                # Ctrl-C reaches this process alone, which then asks its workers to stop.
-                start_new_session=True,
+        if torch.cuda.device_count():
+            self.environment.setdefault(
+                "CUDA_VISIBLE_DEVICES", str(slot % torch.cuda.device_count())
             )
-        job = as_job(cell, self.study, self.store.folder, self.threads, self.nice)
-        if process.stdin is not None:
-            try:
-                process.stdin.write(json.dumps(job).encode() + b"\n")
-                process.stdin.flush()
-            except BrokenPipeError:
-                pass  # it has died already; its exit code tells
-        return _Worker(cell, process, slot, log, time.monotonic())
+        self.replies = replies
+        self.process: subprocess.Popen[str] | None = None
+        self.cell: Cell | None = None
+        self.started = 0.0
+
+    def give(self, cell: Cell, study: str, store: Store) -> None:
+        """Let the process fill the cell."""
+        self.cell, self.started = cell, time.monotonic()
+        if self.process is None:
+            self.process = self._start()
+        assert self.process.stdin is not None
+        job = json.dumps(as_job(cell, study, store.folder))
+        # If it has died already, its reader will say so.
+        with contextlib.suppress(BrokenPipeError):
+            print(job, file=self.process.stdin, flush=True)
+
+    def _start(self) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "besselnet.study.worker", *self.arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            # Ctrl-C reaches this process alone, which then asks its workers to stop.
+            start_new_session=True,
+        )
+        threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        return process
+
+    def _read(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                self.replies.put((self, line.strip()))
+        self.replies.put((self, ""))
+
+    def buried(self) -> str:
+        """How the process ended, which will be replaced."""
+        assert self.process is not None
+        code = self.process.wait()
+        self.close()
+        self.process = None
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def close(self) -> None:
+        """Tell the process that there is no more to do: at work, it saves its state and stops."""
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
 
 
-def _outcome(worker: _Worker, store: Store, study: str) -> Outcome:
-    """How a worker ended; a crash becomes a recorded failure."""
-    if worker.process.stdin is not None:
-        worker.process.stdin.close()
-    code = worker.process.returncode
-    if code in set(Outcome) and code != Outcome.INTERRUPTED:
-        return Outcome(code)
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    said = worker.log.read_text(errors="replace") if worker.log.exists() else ""
+def _record_crash(cell: Cell, how: str, study: str, store: Store) -> None:
+    """Make a failure of the cell out of the death of its process."""
+    log = store.log_path(cell.key)
+    said = log.read_text(errors="replace") if log.exists() else ""
     text = f"{said}\nthe process ended with {how}"
-    store.write_failure(worker.cell.key, describe_failure(worker.cell, study, text))
-    return Outcome.FAILED
+    store.write_failure(cell.key, describe_failure(cell, study, text))
 
 
 def _stop_all(workers: Sequence[_Worker]) -> None:
-    """Ask the workers to save and stop; end those that do not."""
+    """Let the workers save and stop; end those that do not."""
     for worker in workers:
-        if worker.process.stdin is not None:
-            worker.process.stdin.close()
+        worker.close()
     deadline = time.monotonic() + _SECONDS_TO_STOP
-    for worker in workers:
+    for process in [worker.process for worker in workers if worker.process is not None]:
         try:
-            worker.process.wait(max(0.0, deadline - time.monotonic()))
+            process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            worker.process.kill()
-            worker.process.wait()
+            process.kill()
+            process.wait()
 
 
 def _done_line(store: Store, cell: Cell, took: float) -> str:

@@ -1,6 +1,7 @@
 """Train one cell: `train_run` on its configuration, and the result as JSON values."""
 
 import csv
+import functools
 import json
 import shutil
 import time
@@ -16,7 +17,7 @@ from besselnet.models import describe_model
 from besselnet.study.cells import Cell, CellKey
 from besselnet.study.store import RESULT_FORMAT, Store, now
 
-__all__ = ["describe_failure", "fill_cell", "train_cell"]
+__all__ = ["describe_failure", "environment", "fill_cell", "key_of", "train_cell"]
 
 # Six digits are more than a curve needs, and keep the files small.
 _DIGITS = 6
@@ -78,11 +79,17 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
         },
         "finished": now(),
         "config": to_dict(cell.config),
-        "environment": describe_environment(),
+        "environment": environment(),
         "curve": curve,
         "classes": results["classes"],
         "confusion": results["confusion"],
     }
+
+
+@functools.cache
+def environment() -> dict[str, Any]:
+    """Software and machine, as they were at the first call: the code that runs, not a later commit."""
+    return describe_environment()
 
 
 def describe_failure(cell: Cell, study: str, error: BaseException | str) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def describe_failure(cell: Cell, study: str, error: BaseException | str) -> dict
         "traceback": trace.splitlines(),
         "failed": now(),
         "config": to_dict(cell.config),
-        "environment": describe_environment(),
+        "environment": environment(),
     }
 
 
