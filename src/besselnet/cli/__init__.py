@@ -34,6 +34,7 @@ COMMANDS = {
     "data": _Command("data", "app", "List, fetch and look at data sets."),
     "models": _Command("models", "models", "List the networks, or describe one."),
     "study": _Command("study", "app", "Run every training of a study, and read its tables."),
+    "figure": _Command("figure", "figure", "Draw the figures of the paper, and more."),
     "bench": _Command("bench", "bench", "Measure speed and memory of layers and networks."),
 }
 

@@ -1,0 +1,132 @@
+"""How every figure looks: colours that everyone can tell apart, letters that can be read.
+
+Figures are 8 inches wide and written with 125 dots an inch, 1000 pixels: no letter is smaller than
+8 points, 14 pixels.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+__all__ = [
+    "DIVERGING",
+    "GREY",
+    "LINES",
+    "SEQUENTIAL",
+    "SMALL",
+    "WIDTH",
+    "LineStyle",
+    "gif_bytes",
+    "line_style",
+    "new_figure",
+    "png_bytes",
+    "show",
+    "svg_bytes",
+]
+
+WIDTH = 8.0
+DPI = 125
+SMALL = 8.5
+"""Points, for labels in and beside small pictures."""
+
+# Lightness rises all the way in the first and falls alike to both sides in the second: they can be
+# read without colour vision, but for the sign, whose red and blue nobody confuses.
+SEQUENTIAL = "cividis"
+DIVERGING = "RdBu_r"
+GREY = "gray"
+
+
+class LineStyle(NamedTuple):
+    """Colour, marker and dashes together, so that lines differ in print and for every eye."""
+
+    color: str
+    marker: str
+    linestyle: str | tuple[int, tuple[int, ...]]
+
+
+# Okabe and Ito's colours, without the yellow, which is too light for a line on white.
+LINES = (
+    LineStyle("#000000", "o", "-"),
+    LineStyle("#0072B2", "s", "--"),
+    LineStyle("#E69F00", "D", "-."),
+    LineStyle("#009E73", "^", ":"),
+    LineStyle("#D55E00", "v", (0, (5, 1, 1, 1, 1, 1))),
+    LineStyle("#CC79A7", "P", (0, (8, 2))),
+    LineStyle("#56B4E9", "X", (0, (2, 2))),
+)
+
+
+def line_style(number: int) -> LineStyle:
+    """A style for any number of lines: after the last colour, the same with other marks and dashes."""
+    again, place = divmod(number, len(LINES))
+    other = LINES[(place + 3 * again) % len(LINES)]
+    return LineStyle(LINES[place].color, other.marker, other.linestyle)
+
+
+def new_figure(height: float) -> Figure:
+    """An empty figure of the usual width."""
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def show(
+    axes: Axes, image: ArrayLike, *, cmap: str = GREY, low: float = 0.0, high: float = 1.0
+) -> ScalarMappable:
+    """A picture without ticks; what is not a number (outside a disc) stays white."""
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    return axes.imshow(np.asarray(image), cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The figure as PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """The figure as SVG; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "besselnet"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def gif_bytes(frames: Sequence[Figure], milliseconds: int, dpi: int = 75) -> bytes:
+    """The figures one after the other, over and over, in the colours of all of them together.
+
+    600 pixels wide and 128 colours: a turn in 24 frames takes less than a megabyte.
+    """
+    pictures = [Image.fromarray(_pixels(frame, dpi)) for frame in frames]
+    # One palette, from all frames side by side: with a palette for each, still parts would flicker.
+    together = Image.fromarray(np.concatenate([np.asarray(p)[::4, ::4] for p in pictures]))
+    palette = together.quantize(128, method=Image.Quantize.MEDIANCUT)
+    first, *others = [p.quantize(palette=palette, dither=Image.Dither.NONE) for p in pictures]
+    buffer = io.BytesIO()
+    first.save(
+        buffer,
+        format="GIF",
+        save_all=True,
+        append_images=others,
+        duration=milliseconds,
+        loop=0,
+        optimize=True,
+    )
+    return buffer.getvalue()
+
+
+def _pixels(figure: Figure, dpi: int) -> NDArray[np.uint8]:
+    """(height, width, 3)."""
+    figure.set_dpi(dpi)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
