@@ -1,7 +1,7 @@
 """Networks by name: the paper's fifteen methods, each built as its authors built it, and our own."""
 
 # Importing a family registers its models.
-from besselnet.models import bcnn, peers, plain, recommended, resnet  # noqa: F401
+from besselnet.models import bcnn, gated, peers, plain, recommended, resnet  # noqa: F401
 from besselnet.models.describe import (
     ModelDescription,
     count_parameters,
