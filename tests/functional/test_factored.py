@@ -78,16 +78,17 @@ def test_factored_equals_direct_in_values_and_gradients(case, dtype, monkeypatch
         assert_same(fast, slow, BOUNDS[dtype])
 
 
+@pytest.mark.parametrize("phis", [1, 2])
 @pytest.mark.parametrize("bytes_", [1, 2**18, 2**30])
-def test_pieces_cover_the_batch_and_keep_to_the_bound(bytes_, monkeypatch):
+def test_pieces_cover_the_batch_and_keep_to_the_bound(bytes_, phis, monkeypatch):
     monkeypatch.setattr(factored, "WORKSPACE_BYTES", bytes_)
     spec = BasisSpec.checked(5)
     geometry = factored.Geometry(spec.radial_counts, False, (1, 1), (2, 2), (1, 1))
     input, weight = torch.zeros(50, 8, 10, 10), torch.zeros(6, 8, spec.num_weights)
-    runs = list(factored.pieces(input, weight, spec.tables()[0], geometry))
+    runs = list(factored.pieces(input, weight, spec.tables()[0], geometry, phis))
     assert [n for run in runs for n in range(run.start, run.stop)] == list(range(50))
-    # phi and the maps: float32 numbers of one image
-    numbers = (spec.num_weights * 8 + spec.num_maps * 6) * 10 * 10
+    # phi (and in the backward pass what is made of it) and the maps: float32 numbers of one image
+    numbers = (phis * spec.num_weights * 8 + spec.num_maps * 6) * 10 * 10
     longest = max(run.stop - run.start for run in runs)
     fitting = bytes_ * torch.get_num_threads() // (4 * numbers)
     assert longest == min(max(fitting, 1), 50)

@@ -31,8 +31,8 @@ from torch.utils.flop_counter import register_flop_formula
 from besselnet.functional.basis import BasisSpec
 from besselnet.functional.orders import Geometry, Product, mixing_matrices, weight_gradient
 
-# Bound on phi and the maps of one piece of the batch (one image at least), for each thread.
-WORKSPACE_BYTES = 2 * 2**20
+# Bound on what one piece of the batch needs at a time (one image at least), for each thread.
+WORKSPACE_BYTES = 4 * 2**20
 # Columns (filter, channel) analysed before they are mixed (one order at least).
 BUNDLE_COLUMNS = 1024
 # From this many channels on, one filter alone fills the vector units and makes a product large enough.
@@ -184,12 +184,14 @@ def slabs(channels: int) -> list[slice]:
     return [slice(*pair) for pair in pairwise(bounds)]
 
 
-def pieces(input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry) -> Iterator[slice]:
-    """Runs of the batch whose phi and maps stay below the bound (one image at least)."""
+def pieces(
+    input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry, phis: int
+) -> Iterator[slice]:
+    """Runs of the batch whose maps and ``phis`` tensors like phi stay below the bound."""
     rows, columns = geometry.output_size(input.shape[2], input.shape[3], bank.shape[-1])
     outputs, channels = weight.shape[:2]
     floats = max(
-        (bundle[-1].filters.stop - bundle[0].filters.start) * channels
+        phis * (bundle[-1].filters.stop - bundle[0].filters.start) * channels
         + sum(product.num_maps for product in bundle) * outputs
         for bundle in bundles(geometry, channels)
     )
@@ -302,7 +304,7 @@ def factored_response(
         first, *others = (
             Bundle(b, bank, matrices, geometry) for b in bundles(geometry, weight.shape[1])
         )
-        for run in pieces(input, weight[outs], bank, geometry):
+        for run in pieces(input, weight[outs], bank, geometry, phis=1):
             images = input[run, ins].contiguous(memory_format=torch.channels_last)
             power, kept = first.power(images, linear=signed)
             for bundle in others:
@@ -367,7 +369,8 @@ def factored_gradient(
         first, *others = (
             Bundle(b, bank, matrices, geometry) for b in bundles(geometry, weight.shape[1])
         )
-        for run in pieces(input, weight[outs], bank, geometry):
+        # The synthesis writes as much as it reads.
+        for run in pieces(input, weight[outs], bank, geometry, phis=2):
             images = input[run, ins].contiguous(memory_format=torch.channels_last)
             # d response / d map = map / amplitude, or 2 map for the power
             slope = as_rows(gradient[run, outs])
