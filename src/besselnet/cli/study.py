@@ -16,6 +16,7 @@ from besselnet.study.estimate import Estimate, time_left
 from besselnet.study.images import ROOT_VARIABLE
 from besselnet.study.local import cores, run_local, unfinished
 from besselnet.study.recipe import read_recipe
+from besselnet.study.report import write_report
 from besselnet.study.status import cell_state, study_status
 from besselnet.study.store import Store
 
@@ -132,6 +133,38 @@ def status(
     _console().print(table)
     for failure in [line for column in columns for line in column.failures]:
         typer.echo(f"failed  {failure}")
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RESULTS...", help="Folders with results.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report; RESULTS/report unless given.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
+) -> None:
+    """Write the tables and figures of results beside the published numbers.
+
+    report.html is one page with everything in it, to sort and filter; report.md is for reading where
+    Markdown is shown.
+
+    Examples:
+
+        besselnet study report results/mnist
+
+        besselnet study report results/mnist results/malaria --out report
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"{folder}: no such folder of results")
+    results = [result for folder in folders for result in Store(folder).results()]
+    names = ", ".join(dict.fromkeys(result["study"] for result in results))
+    written = write_report(
+        results, out or folders[0] / "report", title or f"Study: {names or 'no results yet'}"
+    )
+    typer.echo(f"{len(results)} results; written to {', '.join(map(str, written))}")
 
 
 def _show_plan(store: Store, cells: Sequence[Cell], jobs: int, threads: int) -> None:

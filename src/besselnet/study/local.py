@@ -117,11 +117,12 @@ def run_local(
                     worker, reply = replies.get(timeout=_POLL)
                 except queue.Empty:
                     continue
-                cell, took = worker.cell, time.monotonic() - worker.started
+                given, took = worker.cell, time.monotonic() - worker.started
                 worker.cell = None
                 how = worker.buried() if reply == "" else ""
-                if cell is None:
+                if given is None:
                     continue  # it died with nothing to do
+                cell = given
                 if reply == "":
                     _record_crash(cell, how, study, store)
                 if reply == Outcome.DONE.value:
