@@ -12,13 +12,15 @@ from rich.table import Table
 
 from besselnet.engine.progress import in_words
 from besselnet.study.cells import Cell, expand, select
+from besselnet.study.cluster import run_cluster
 from besselnet.study.estimate import Estimate, time_left
 from besselnet.study.images import ROOT_VARIABLE
-from besselnet.study.local import cores, run_local, unfinished
+from besselnet.study.local import cores, run_local
 from besselnet.study.recipe import read_recipe
 from besselnet.study.report import write_report
 from besselnet.study.status import cell_state, study_status
 from besselnet.study.store import Store
+from besselnet.study.tally import unfinished
 
 __all__ = ["app"]
 
@@ -62,6 +64,17 @@ def run(
         Path | None,
         typer.Option(envvar=ROOT_VARIABLE, help="Folder with the files of the data sets."),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run on this Ray cluster ('auto', HOST:6379) instead of here; --jobs and --nice "
+            "do not apply, and a cell takes --threads processors (1 unless given).",
+        ),
+    ] = None,
+    gpus: Annotated[
+        float, typer.Option(min=0, help="With --cluster: GPUs of each cell, such as 0.25.")
+    ] = 0.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cells and the time they need, and stop.")
     ] = False,
@@ -79,6 +92,8 @@ def run(
         besselnet study run recipes/paper/malaria.toml --data-root data --nice 10
 
         besselnet study run recipes/paper/galaxy10.toml --dry-run
+
+        besselnet study run recipes/paper/galaxy10.toml --cluster auto --gpus 0.5
     """
     plan = read_recipe(recipe, settings or [])
     cells = select(expand(plan), only or [])
@@ -86,16 +101,28 @@ def run(
     if dry_run:
         _show_plan(store, cells, jobs, threads or max(1, cores() // jobs))
         return
-    summary = run_local(
-        cells,
-        store,
-        study=plan.title,
-        jobs=jobs,
-        threads=threads,
-        nice=nice,
-        retries=retries,
-        data_root=data_root,
-    )
+    if cluster is None:
+        summary = run_local(
+            cells,
+            store,
+            study=plan.title,
+            jobs=jobs,
+            threads=threads,
+            nice=nice,
+            retries=retries,
+            data_root=data_root,
+        )
+    else:
+        summary = run_cluster(
+            cells,
+            store,
+            study=plan.title,
+            address=cluster,
+            cpus=threads or 1,
+            gpus=gpus,
+            retries=retries,
+            data_root=data_root,
+        )
     typer.echo(f"{summary.in_words()}; results in {store.folder}")
     if summary.failed:
         raise typer.Exit(1)

@@ -9,9 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -19,14 +17,14 @@ import torch
 
 from besselnet.engine import Interrupted
 from besselnet.engine.interrupt import StopRequest
-from besselnet.engine.progress import ProgressLog, in_words
 from besselnet.study.cells import Cell
 from besselnet.study.images import ROOT_VARIABLE
 from besselnet.study.store import Store
+from besselnet.study.tally import Summary, Tally
 from besselnet.study.train_cell import describe_failure
 from besselnet.study.worker import Outcome, as_job
 
-__all__ = ["Summary", "cores", "run_local", "unfinished"]
+__all__ = ["cores", "run_local"]
 
 # Seconds between looks at whether to stop.
 _POLL = 0.2
@@ -34,36 +32,11 @@ _POLL = 0.2
 _SECONDS_TO_STOP = 120.0
 
 
-@dataclass
-class Summary:
-    """What became of the cells of one call."""
-
-    done_before: int = 0
-    done: int = 0
-    failed: list[Cell] = field(default_factory=list)
-    elsewhere: int = 0
-
-    def in_words(self) -> str:
-        parts = [f"{self.done} cells done now, {self.done_before} before"]
-        if self.elsewhere:
-            parts.append(f"{self.elsewhere} in the hands of another runner")
-        if self.failed:
-            parts.append(f"{len(self.failed)} failed")
-        return ", ".join(parts)
-
-
 def cores() -> int:
     """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def unfinished(store: Store, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells without a result; every result there is must have the settings of its cell."""
-    for cell in cells:
-        store.check_settings(cell)
-    return [cell for cell in cells if not store.result_path(cell.key).exists()]
 
 
 def run_local(
@@ -91,60 +64,43 @@ def run_local(
     Raises:
         Interrupted: after Ctrl-C or SIGTERM, when every process has saved its state.
     """
-    store.prepare()
-    waiting = deque(unfinished(store, cells))
-    summary = Summary(done_before=len(cells) - len(waiting))
-    for cell in cells:
-        if store.run_folder(cell.key).exists() and store.result_path(cell.key).exists():
-            store.clean(cell.key)  # what a kill between writing and cleaning left over
-    threads = threads or max(1, cores() // jobs)
     replies: queue.Queue[tuple[_Worker, str]] = queue.Queue()
+    threads = threads or max(1, cores() // jobs)
     crew = [_Worker(slot, threads, nice, data_root, replies) for slot in range(jobs)]
-    tries: dict[str, int] = {}
-    elsewhere: list[Cell] = []
-    with (
-        StopRequest() as stop,
-        ProgressLog(len(cells), unit="cells", done=summary.done_before, stream=stream) as progress,
-    ):
+    with StopRequest() as stop, Tally(store, cells, retries=retries, stream=stream) as tally:
         try:
-            while waiting or any(worker.cell for worker in crew):
+            while True:
                 if stop.signal_number:
                     raise Interrupted("stopped; run again to go on", stop.signal_number)
                 for worker in crew:
-                    if waiting and worker.cell is None:
-                        worker.give(waiting.popleft(), study, store)
-                try:
+                    if worker.cell is None and (cell := tally.next()) is not None:
+                        worker.give(cell, study, store)
+                if all(worker.cell is None for worker in crew):
+                    break
+                with contextlib.suppress(queue.Empty):
                     worker, reply = replies.get(timeout=_POLL)
-                except queue.Empty:
-                    continue
-                given, took = worker.cell, time.monotonic() - worker.started
-                worker.cell = None
-                how = worker.buried() if reply == "" else ""
-                if given is None:
-                    continue  # it died with nothing to do
-                cell = given
-                if reply == "":
-                    _record_crash(cell, how, study, store)
-                if reply == Outcome.DONE.value:
-                    summary.done += 1
-                    progress.line(_done_line(store, cell, took))
-                    progress.advance()
-                elif reply == Outcome.BUSY.value:
-                    elsewhere.append(cell)
-                else:
-                    identity = cell.key.identity
-                    tries[identity] = tries.get(identity, 0) + 1
-                    failure = store.failure(cell.key) or {}
-                    progress.line(f"failed  {cell.key}: {failure.get('error')}")
-                    if tries[identity] <= retries:
-                        waiting.append(cell)
-                    else:
-                        summary.failed.append(cell)
-                        progress.advance()
+                    _take(worker, reply, tally, study, store)
         finally:
             _stop_all(crew)
-    summary.elsewhere = sum(not store.result_path(cell.key).exists() for cell in elsewhere)
-    return summary
+    return tally.summary
+
+
+def _take(worker: "_Worker", reply: str, tally: Tally, study: str, store: Store) -> None:
+    """Note what a worker says about its cell; "" means that its process has died."""
+    cell, worker.cell = worker.cell, None
+    how = worker.buried() if reply == "" else ""
+    if cell is None:
+        return  # it died with nothing to do
+    if reply == "":
+        _record_crash(cell, how, study, store)
+    if reply == Outcome.DONE.value:
+        result = store.result(cell.key) or {}
+        tally.done(cell, result["accuracy"], time.monotonic() - worker.started)
+    elif reply == Outcome.BUSY.value:
+        tally.busy(cell)
+    else:
+        failure = store.failure(cell.key) or {}
+        tally.failed(cell, failure["error"])
 
 
 class _Worker:
@@ -243,8 +199,3 @@ def _stop_all(workers: Sequence[_Worker]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _done_line(store: Store, cell: Cell, took: float) -> str:
-    result = store.result(cell.key) or {}
-    return f"done    {cell.key}: {100 * result['accuracy']:.2f}%  {in_words(took)}"

@@ -24,9 +24,10 @@ class Published(NamedTuple):
 @functools.cache
 def published() -> tuple[Published, ...]:
     """All 450 of them, table by table."""
+    names = ("table", "data_set", "augmentation", "regime", "method", "group")
     return tuple(
-        Published(*names, accuracy=float(accuracy), std=float(std))
-        for *names, accuracy, std in (row.values() for row in _read("accuracy.csv"))
+        Published(*(row[name] for name in names), float(row["accuracy"]), float(row["std"]))
+        for row in _read("accuracy.csv")
     )
 
 

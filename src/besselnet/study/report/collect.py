@@ -143,17 +143,21 @@ def collect(results: Iterable[Mapping[str, Any]]) -> list[Table]:
     entries: dict[tuple[RowKey, ColumnKey], Entry] = {}
     table_of: dict[ColumnKey, str] = {}
     rows: list[RowKey] = [RowKey(*row) for row in _paper_rows()]
+    titles = {
+        table: ", ".join(dict.fromkeys(n.data_set for n in published() if n.table == table))
+        for table in dict.fromkeys(number.table for number in published())
+    }
     for number in published():
         column = ColumnKey(number.data_set, number.augmentation, number.regime)
         row = RowKey(number.method, number.group)
-        table_of.setdefault(column, number.table)
+        table_of.setdefault(column, titles[number.table])
         score = Score(number.accuracy, number.std, 3)
         entries[row, column] = Entry(column, row, paper=score)
     paper_rows = set(rows)
     for (row, column), runs in _by_place(results).items():
         if row not in rows:
             rows.append(row)
-        table_of.setdefault(column, column.data_set)
+        table_of.setdefault(column, f"{column.data_set}, beyond the paper")
         entry = entries.setdefault((row, column), Entry(column, row))
         _fill(entry, runs)
     tables = []

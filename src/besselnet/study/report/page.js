@@ -64,7 +64,14 @@ function writeState(state) {
 
 function show() {
   const state = readState();
-  for (const field of FIELDS) form.elements[field].value = state.get(field) ?? "";
+  for (const field of FIELDS) {
+    const [element, value] = [form.elements[field], state.get(field) ?? ""];
+    element.value = value;
+    if (element.value !== value) {  // a pattern from the address that is no choice of the list yet
+      element.append(new Option(value, value));
+      element.value = value;
+    }
+  }
   form.elements.run.checked = state.get("run") === "1";
   applyFilters(state);
   const [table, name, direction] = (state.get("sort") ?? "").split(":");

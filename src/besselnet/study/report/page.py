@@ -14,12 +14,13 @@ __all__ = ["page"]
 
 def page(tables: Sequence[Table], figures: Figures, title: str, legend: str) -> str:
     """The whole page."""
-    sections = {"All cells": _all_cells(tables)}
+    sections: dict[str, str] = {}
     for number, table in enumerate(tables):
         sections[table.name] = _wide_table(table, f"table{number}")
     for number, (heading, sentence, rows_of) in enumerate(SUMMARIES):
         text = f"<p>{escape(sentence)}</p>" if sentence else ""
         sections[heading] = text + _plain_table(rows_of(tables), f"summary{number}")
+    sections["All cells"] = _all_cells(tables)
     for heading in SECTIONS:
         sections[heading] = _figures(figures, heading)
     bodies, links = [], []
