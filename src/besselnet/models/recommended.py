@@ -7,14 +7,18 @@ between the stages until the maps are small; a global mean and one dense layer.
 from torch import nn
 
 from besselnet.functional import Algorithm, Response
+from besselnet.functional.basis import check_choice
 from besselnet.models.registry import register_model
 from besselnet.models.template import TemplateNetwork
-from besselnet.nn import BesselConv2d, BlurPool2d
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
 
 __all__ = ["recommended"]
 
-# Channels of the two convolutions of each stage, before the width; further stages repeat the last.
+# Channels of the first and of the further convolutions of each stage, before the width; further
+# stages repeat the last.
 _CHANNELS = ((8, 16), (24, 24), (32, 40))
+_ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": nn.Softsign}
+_NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
 # A further stage follows while the maps have at least this side.
 _SMALLEST_POOLED = 12
 
@@ -40,6 +44,12 @@ def recommended(
     response: Response = "signed",
     sampling: str = "cubic",
     low_pass: float = 0.8,
+    activation: str = "relu",
+    normalization: str = "batch",
+    pool_blur: float = 0.66,
+    depth: int = 2,
+    dropout: float = 0.3,
+    last_padding: str = "same",
     algorithm: Algorithm = "auto",
 ) -> TemplateNetwork:
     """A network to start with: equivariant, for few images, at any size.
@@ -54,11 +64,25 @@ def recommended(
         cutoff, response, sampling, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian on the input, 0 for none: what is finer than a few
             pixels changes when a picture is turned and sampled anew.
+        activation: "relu", "gelu" or "softsign".
+        normalization: "batch", "attentive" or "none".
+        pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for plain averages.
+        depth: convolutions in each stage.
+        dropout: share of the last channels left out of each training step.
+        last_padding: "same", or "valid" to let the last convolution see whole neighbourhoods only: the
+            maps shrink, at 28 pixels to one that sees the whole image.
     """
     if not isinstance(width, (int, float)) or isinstance(width, bool) or width <= 0:
         raise ValueError(f"width={width!r}: allowed is a number > 0")
     if not isinstance(kernel_size, int) or kernel_size < 3 or kernel_size % 2 == 0:
         raise ValueError(f"kernel_size={kernel_size!r}: allowed is an odd integer >= 3")
+    check_choice("activation", activation, tuple(_ACTIVATIONS))
+    check_choice("normalization", normalization, tuple(_NORMALIZATIONS))
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
+        raise ValueError(f"depth={depth!r}: allowed is an integer >= 1")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout!r}: allowed is a number in [0, 1)")
+    check_choice("last_padding", last_padding, ("same", "valid"))
     layers: list[nn.Module] = []
     if low_pass:
         layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
@@ -66,26 +90,31 @@ def recommended(
     current, size = in_channels, kernel_size + 2
     for stage in range(stages):
         if stage:
-            layers.append(BlurPool2d())
-        for channels in _CHANNELS[min(stage, len(_CHANNELS) - 1)]:
+            layers.append(BlurPool2d(sigma=pool_blur))
+        first, further = _CHANNELS[min(stage, len(_CHANNELS) - 1)]
+        for number, channels in enumerate([first, *[further] * (depth - 1)], start=1):
+            last = stage == stages - 1 and number == depth
             following = max(1, int(channels * width + 1e-9))
             layers += [
                 BesselConv2d(
                     current,
                     following,
                     size,
-                    padding=size // 2,
-                    bias=False,  # batch normalisation takes a constant out again
+                    padding=0 if last and last_padding == "valid" else size // 2,
+                    bias=normalization == "none",  # a normalisation takes a constant out again
                     symmetry=symmetry,
                     cutoff=cutoff,
                     response=response,
                     sampling=sampling,
                     algorithm=algorithm,
                 ),
-                nn.BatchNorm2d(following),
-                nn.ReLU(),
+                _NORMALIZATIONS[normalization](following),
+                _ACTIVATIONS[activation](),
             ]
             current, size = following, kernel_size
+    if dropout:
+        # Whole maps: the mean over the pixels would even out what is left out pixel by pixel.
+        layers.append(nn.Dropout2d(dropout))
     return TemplateNetwork(nn.Sequential(*layers), current, num_classes, 2**stages)
 
 

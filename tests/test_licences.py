@@ -1,0 +1,27 @@
+"""Every package that an installation can bring along has a compatible licence and is listed."""
+
+import re
+import runpy
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TOOL = runpy.run_path(str(ROOT / "tools" / "licences.py"))
+
+
+def test_licences_are_compatible_and_those_of_our_requirements_listed():
+    table = TOOL["table"]()
+    assert {"torch", "numpy", "scipy", "safetensors"} <= set(table)
+    for name, licence in table.items():
+        assert any(word in licence for word in TOOL["COMPATIBLE"]), f"{name}: {licence!r}"
+    # What those bring along in turn may change with their versions; what we ask for may not.
+    page = (ROOT / "docs" / "licences.md").read_text()
+    for requirement in metadata.requires("besselnet") or []:
+        name = TOOL["normal"](re.match(r"[A-Za-z0-9._-]+", requirement)[0])
+        if name in table:
+            assert f"| {name} | " in page, f"{name} is missing: run tools/licences.py"
+
+
+def test_an_incompatible_licence_would_be_seen():
+    for text in ("GPL-3.0-only", "GNU General Public License v3 (GPLv3)", "Proprietary", ""):
+        assert not any(word in text for word in TOOL["COMPATIBLE"])
