@@ -25,3 +25,15 @@ def test_import_and_help_do_not_import_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=120)
+
+
+def test_import_takes_little_over_torch():
+    program = (
+        "import time, torch\n"
+        "start = time.process_time()\n"
+        "import besselnet\n"
+        "print(time.process_time() - start)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=120, text=True)
+    assert float(done.stdout) <= 0.3
