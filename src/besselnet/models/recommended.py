@@ -1,7 +1,7 @@
 """The networks to start with: ``besselnet_small`` and ``besselnet_base``.
 
 Stages of two convolutions with signed responses, batch normalisation and ReLU; anti-aliased pooling
-between the stages until the maps are small; a global mean and one dense layer.
+between the stages until the maps are as small as a kernel; a global mean and one dense layer.
 """
 
 from torch import nn
@@ -19,14 +19,12 @@ __all__ = ["recommended"]
 _CHANNELS = ((8, 16), (24, 24), (32, 40))
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": nn.Softsign}
 _NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
-# A further stage follows while the maps have at least this side.
-_SMALLEST_POOLED = 12
 
 
-def num_stages(image_size: int) -> int:
-    """One stage, and one more for each halving that leaves maps worth looking at."""
+def num_stages(image_size: int, kernel_size: int) -> int:
+    """One stage, and one more for each halving that leaves maps as large as a kernel."""
     stages = 1
-    while image_size >= _SMALLEST_POOLED:
+    while image_size // 2 >= kernel_size:
         stages += 1
         image_size //= 2
     return stages
@@ -49,7 +47,7 @@ def recommended(
     pool_blur: float = 0.66,
     depth: int = 2,
     dropout: float = 0.3,
-    last_padding: str = "same",
+    last_padding: str = "valid",
     algorithm: Algorithm = "auto",
 ) -> TemplateNetwork:
     """A network to start with: equivariant, for few images, at any size.
@@ -69,13 +67,15 @@ def recommended(
         pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for plain averages.
         depth: convolutions in each stage.
         dropout: share of the last channels left out of each training step.
-        last_padding: "same", or "valid" to let the last convolution see whole neighbourhoods only: the
-            maps shrink, at 28 pixels to one that sees the whole image.
+        last_padding: "valid": the last convolution sees whole neighbourhoods only, and the maps shrink,
+            at 28 pixels to a single one that sees the whole image; or "same".
     """
     if not isinstance(width, (int, float)) or isinstance(width, bool) or width <= 0:
         raise ValueError(f"width={width!r}: allowed is a number > 0")
     if not isinstance(kernel_size, int) or kernel_size < 3 or kernel_size % 2 == 0:
         raise ValueError(f"kernel_size={kernel_size!r}: allowed is an odd integer >= 3")
+    if image_size < kernel_size:
+        raise ValueError(f"image_size={image_size}: allowed is kernel_size={kernel_size} or more")
     check_choice("activation", activation, tuple(_ACTIVATIONS))
     check_choice("normalization", normalization, tuple(_NORMALIZATIONS))
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
@@ -86,7 +86,7 @@ def recommended(
     layers: list[nn.Module] = []
     if low_pass:
         layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
-    stages = num_stages(image_size)
+    stages = num_stages(image_size, kernel_size)
     current, size = in_channels, kernel_size + 2
     for stage in range(stages):
         if stage:
@@ -115,7 +115,8 @@ def recommended(
     if dropout:
         # Whole maps: the mean over the pixels would even out what is left out pixel by pixel.
         layers.append(nn.Dropout2d(dropout))
-    return TemplateNetwork(nn.Sequential(*layers), current, num_classes, 2**stages)
+    smallest = kernel_size * 2 ** (stages - 1)
+    return TemplateNetwork(nn.Sequential(*layers), current, num_classes, smallest)
 
 
 def _register(name: str, width: float, summary: str) -> None:
@@ -126,8 +127,8 @@ def _register(name: str, width: float, summary: str) -> None:
             "quarter turns (and mirror images with O(2)) exact to rounding at every size; other angles "
             "up to the sampling of kernels and images"
         ),
-        sizes="from 8 pixels",
-        smallest_size=8,
+        sizes="from 7 pixels; once built, from the largest 7 * 2**n below the size it was built for",
+        smallest_size=7,
         summary=summary,
         defaults={"width": width},
     )(recommended)

@@ -1,0 +1,89 @@
+"""Our own network: exact quarter turns at every size, and every option does what it says."""
+
+import pytest
+import torch
+from torch import nn
+
+from besselnet.models import create_model
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
+from models.probes import smooth_images, train_steps, turn_error
+
+
+def build(size=28, **options):
+    torch.manual_seed(0)
+    settings = {"in_channels": 1, "num_classes": 4, "image_size": size, "width": 0.5} | options
+    return create_model("besselnet_small", **settings)
+
+
+@pytest.mark.parametrize("size", [7, 13, 28, 29, 45, 64])
+@pytest.mark.parametrize("last_padding", ["valid", "same"])
+def test_quarter_turns_are_exact_before_and_after_training(size, last_padding):
+    model = build(size, last_padding=last_padding, dropout=0.0).double()
+    images = smooth_images(2, 1, size).double()
+    assert turn_error(model, images) < 1e-11
+    train_steps(model, images, steps=2)
+    assert turn_error(model, images) < 1e-11
+
+
+def test_it_takes_every_size_it_declares():
+    model = build(64).eval()
+    for size in (56, 57, 80):
+        assert model(torch.rand(1, 1, size, size)).shape == (1, 4)
+    with pytest.raises(ValueError, match="at least 56"):
+        model(torch.rand(1, 1, 55, 55))
+
+
+def test_the_last_maps_at_28_pixels_see_the_whole_image():
+    maps = build(28).eval().forward_features(torch.rand(1, 1, 28, 28))
+    assert maps.shape[-2:] == (1, 1)
+
+
+def modules(model, kind):
+    return [module for module in model.modules() if isinstance(module, kind)]
+
+
+def test_options_reach_the_layers():
+    model = build(
+        cutoff="soft",
+        response="power",
+        sampling="point",
+        activation="softsign",
+        normalization="attentive",
+        pool_blur=0.0,
+        low_pass=0.0,
+        depth=3,
+        dropout=0.5,
+        symmetry="O(2)",
+    )
+    convolutions = modules(model, BesselConv2d)
+    assert len(convolutions) == 9
+    assert {c.response for c in convolutions} == {"power"}
+    assert {(c.spec.sampling, c.spec.symmetry, c.spec.share) for c in convolutions} == {
+        ("point", "O(2)", 1.0)
+    }
+    assert len(modules(model, AttentiveNorm2d)) == len(modules(model, nn.Softsign)) == 9
+    assert [pool.sigma for pool in modules(model, BlurPool2d)] == [0.0, 0.0]
+    assert [drop.p for drop in modules(model, nn.Dropout2d)] == [0.5]
+
+
+def test_without_normalisation_there_is_a_bias():
+    assert all(c.bias is not None for c in modules(build(normalization="none"), BesselConv2d))
+    assert all(c.bias is None for c in modules(build(), BesselConv2d))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"width": 0}, "width=0"),
+        ({"kernel_size": 4}, "kernel_size=4"),
+        ({"activation": "swish"}, "activation='swish'"),
+        ({"normalization": "layer"}, "normalization='layer'"),
+        ({"depth": 0}, "depth=0"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"last_padding": "full"}, "last_padding='full'"),
+        ({"image_size": 10, "kernel_size": 11}, "image_size=10"),
+    ],
+)
+def test_mistakes_are_named(options, named):
+    with pytest.raises(ValueError, match=named):
+        build(**options)
