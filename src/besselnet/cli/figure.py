@@ -116,6 +116,8 @@ def _short_runs(out: Path, seed: int) -> list[Path]:
         config = engine.RunConfig(SHORT_DATA, model, replace(SHORT_TRAINING, seed=seed))
         folder = out / "runs" / engine.default_folder(config).name
         if not (folder / "model" / "config.json").exists():
+            # Before anything is announced: the digits may be missing.
+            engine.load_images(SHORT_DATA)
             typer.echo(f"training {name} in {folder}", err=True)
             engine.train_run(config, folder, resume=(folder / "config.json").exists(), quiet=True)
         folders.append(folder)
