@@ -18,6 +18,7 @@ import torch
 from besselnet.data import (
     ImageSet,
     Splits,
+    data_source,
     load_data,
     register_data,
     rotate_images,
@@ -85,7 +86,11 @@ def _load_base(base: str, file: str | None, root: str | None, options: str) -> S
                 f"{file} is looked for in the data root: give --data-root, or set {ROOT_VARIABLE}"
             )
         root = str(Path(root) / file)
-    return load_data(base, root=root, **json.loads(options))
+    settings = json.loads(options)
+    if "by_group" in data_source(base).options:
+        # The parts are merged again: with few groups, dividing them could fail for nothing.
+        settings.setdefault("by_group", False)
+    return load_data(base, root=root, **settings)
 
 
 def cell_images(

@@ -24,10 +24,19 @@ class Published(NamedTuple):
 @functools.cache
 def published() -> tuple[Published, ...]:
     """All 450 of them, table by table."""
-    names = ("table", "data_set", "augmentation", "regime", "method", "group")
+    rows = _read("accuracy.csv")
     return tuple(
-        Published(*(row[name] for name in names), float(row["accuracy"]), float(row["std"]))
-        for row in _read("accuracy.csv")
+        Published(
+            table=row["table"],
+            data_set=row["data_set"],
+            augmentation=row["augmentation"],
+            regime=row["regime"],
+            method=row["method"],
+            group=row["group"],
+            accuracy=float(row["accuracy"]),
+            std=float(row["std"]),
+        )
+        for row in rows
     )
 
 
