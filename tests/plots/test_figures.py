@@ -191,7 +191,7 @@ class TestCommand:
         check_png((tmp_path / "own" / "accuracy.png").read_bytes())
 
     @pytest.mark.slow
-    def test_all_figures_in_two_minutes(self, call, tmp_path):
+    def test_all_figures(self, call, tmp_path):
         code, *_ = call("figure", "all", "--out", tmp_path)
         assert code == 0
         for name in FIGURES:

@@ -160,23 +160,27 @@ def follow_turns(picture: Tensor, steps: int = 24, seed: int = 0) -> FollowingMa
 
 
 def draw_following_frame(following: FollowingMaps, frame: int) -> Figure:
-    """One moment: above picture and maps, below the same turned back, which should stand still."""
+    """One moment: above picture and maps, below the same turned back, which should stand still.
+
+    Letters are large, since an animation is shown small.
+    """
     names = list(following.maps)
     figure = new_figure(5.6)
     angle = following.angles[frame]
-    figure.suptitle(f"image turned by {angle:3.0f}°")
+    figure.suptitle(f"image turned by {angle:3.0f}°", fontsize="x-large")
     grid = figure.subplots(2, 1 + len(names))
     show(grid[0, 0], following.pictures[frame])
     show(grid[1, 0], following.pictures[0])
-    grid[0, 0].set_title("image")
-    grid[0, 0].set_ylabel("turning")
-    grid[1, 0].set_ylabel("turned back: should stand still")
+    grid[0, 0].set_title("image", fontsize="large")
+    grid[0, 0].set_ylabel("turning", fontsize="large")
+    grid[1, 0].set_ylabel("turned back:\nshould stand still", fontsize="large")
     for column, name in enumerate(names, start=1):
         low, high = _range(following.maps[name])
         for axes, maps in zip(grid[:, column], (following.maps[name], following.turned_back[name])):
             show(axes, maps[frame], cmap=SEQUENTIAL, low=low, high=high)
-        grid[0, column].set_title(f"feature map, {name}")
-        grid[1, column].set_xlabel(f"change: {100 * following.change(name)[frame]:.0f} %")
+        grid[0, column].set_title(f"feature map, {name}", fontsize="large")
+        change = 100 * following.change(name)[frame]
+        grid[1, column].set_xlabel(f"change: {change:.0f} %", fontsize="large")
     return figure
 
 
