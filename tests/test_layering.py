@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "models": {"core", "functional", "nn"},
     "data": {"atomic"},
     "testing": {"core", "functional", "nn", "data"},
+    "conversion": {"core", "functional", "nn", "testing"},
     "plots": {"core", "functional", "nn", "models", "data", "testing"},
     "export": {"core", "functional", "nn"},
     "engine": {"atomic", "core", "functional", "nn", "models", "data", "testing", "plots"},

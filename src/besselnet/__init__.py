@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from besselnet._version import __version__
 
 if TYPE_CHECKING:
+    from besselnet.conversion import convert
     from besselnet.models import create_model, list_models, register_model
     from besselnet.nn import (
         AttentiveNorm2d,
@@ -23,21 +24,29 @@ __all__ = [
     "FourierBesselTransform",
     "__version__",
     "check_size",
+    "convert",
     "create_model",
     "list_models",
     "register_model",
     "suggest_size",
 ]
 
-_FROM_MODELS = ("create_model", "list_models", "register_model")
+# The room of each name that is not a layer. The room of `convert` has another name than the function:
+# importing besselnet.convert, were it a module, would put the module in the function's place.
+_ROOMS = {
+    "convert": "conversion",
+    "create_model": "models",
+    "list_models": "models",
+    "register_model": "models",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used: torch takes seconds, and `besselnet --help` needs none of it."""
     if name not in __all__:
         raise AttributeError(f"module 'besselnet' has no attribute {name!r}")
-    room = "models" if name in _FROM_MODELS else "nn"
-    return getattr(importlib.import_module(f"besselnet.{room}"), name)
+    room = importlib.import_module(f"besselnet.{_ROOMS.get(name, 'nn')}")
+    return getattr(room, name)
 
 
 def __dir__() -> list[str]:

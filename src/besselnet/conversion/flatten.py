@@ -1,0 +1,72 @@
+"""The repair "flatten": average over a map before its positions become inputs of a linear layer."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from besselnet.conversion.layers import summary
+from besselnet.conversion.report import LayerChange
+from besselnet.nn.sizes import in_eval_mode
+
+__all__ = ["mend_flatten"]
+
+
+def mend_flatten(model: nn.Module, images: Tensor) -> list[LayerChange]:
+    """Mend, in place, what can be mended: an ``nn.Flatten``, or an adaptive pooling to several positions.
+
+    The linear layer that follows is made anew with one input for each channel. A ``forward`` that flattens
+    the maps of another layer by a function call is left as it is, and found by `find_faults`.
+    """
+    flattening: nn.Module | None = None
+    maps: tuple[int, ...] = ()
+    changes: list[LayerChange] = []
+    names = {layer: name for name, layer in model.named_modules()}
+    for layer, shape in _executed(model, images):
+        if len(shape) == 4 and shape[-2] * shape[-1] > 1 and isinstance(layer, nn.Flatten):
+            flattening, maps = layer, shape
+        elif isinstance(layer, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
+            sides = layer.output_size
+            rows, columns = sides if isinstance(sides, tuple) else (sides, sides)
+            if (rows, columns) != (1, 1) and rows is not None and columns is not None:
+                flattening, maps = layer, (*shape[:2], rows, columns)
+        elif isinstance(layer, nn.Linear) and flattening is not None:
+            if layer.in_features != maps[1] * maps[2] * maps[3]:
+                flattening = None
+                continue
+            pooled: nn.Module
+            if isinstance(flattening, nn.Flatten):
+                pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
+            else:
+                pooled = type(flattening)(1)
+            linear = nn.Linear(
+                maps[1],
+                layer.out_features,
+                layer.bias is not None,
+                device=layer.weight.device,
+                dtype=layer.weight.dtype,
+            )
+            for old, new in ((flattening, pooled), (layer, linear)):
+                model.set_submodule(names[old], new.train(old.training))
+                counts = (sum(p.numel() for p in m.parameters()) for m in (old, new))
+                changes.append(LayerChange(names[old], summary(old), summary(new), *counts))
+            flattening = None
+    return changes
+
+
+def _executed(model: nn.Module, images: Tensor) -> list[tuple[nn.Module, tuple[int, ...]]]:
+    """The layers in the order of execution, and the shapes of their inputs."""
+    executed: list[tuple[nn.Module, tuple[int, ...]]] = []
+
+    def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and isinstance(args[0], Tensor):
+            executed.append((layer, tuple(args[0].shape)))
+
+    handles = [layer.register_forward_pre_hook(note) for layer in model.modules()]
+    try:
+        with in_eval_mode(model), torch.no_grad():
+            model(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return executed

@@ -1,0 +1,143 @@
+"""What a conversion says about itself: for people (``print``) and for programs (dataclasses)."""
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["ConversionReport", "Fault", "KeptLayer", "LayerChange", "Measurement"]
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """A layer that was replaced."""
+
+    name: str
+    before: str
+    after: str
+    parameters_before: int
+    parameters_after: int
+
+
+@dataclass(frozen=True)
+class KeptLayer:
+    """A convolution that was left as it is."""
+
+    name: str
+    kind: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that still disturbs the symmetry of the converted network.
+
+    Attributes:
+        name: of the layer, or of the module whose ``forward`` calls the function.
+        kind: type of the layer, or name of the function.
+        why: in words.
+        error: relative error of this step alone under quarter turns (and mirroring for O(2)); 0 for a step
+            that keeps those at this image size and disturbs the angles between them.
+        repair: the value for ``convert(..., repair=...)`` that mends it, if there is one.
+    """
+
+    name: str
+    kind: str
+    why: str
+    error: float
+    repair: str | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Largest relative error of the output over the angles, see ``besselnet.testing.equivariance_error``.
+
+    Relative to how much the output varies, among images and over the map.
+
+    Attributes:
+        quarter_turns: at 90, 180, 270 degrees; about 1e-6 is rounding in float32.
+        any_angle: at the angles between, in steps of 15 degrees. It includes what the frame of the image,
+            and for maps of even size their interpolation, contribute.
+    """
+
+    quarter_turns: float
+    any_angle: float
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What was changed, what was kept, and how equivariant the result is.
+
+    Attributes:
+        symmetry: the symmetry asked for; for "O(2)" the measurements include mirrored images.
+        image_size: the size that `faults` and the measurements are for; None: neither was looked for.
+        changes: the layers that were replaced, in the order of the model.
+        kept: the convolutions that were not.
+        faults: what still disturbs the symmetry, in the order of execution.
+        notes: what could not be judged, and why.
+        parameters_before, parameters_after: of the whole model.
+        before, after: how equivariant the output of the original and of the converted, still untrained
+            model is; None if it was not measured.
+    """
+
+    symmetry: str
+    image_size: int | None
+    changes: tuple[LayerChange, ...]
+    kept: tuple[KeptLayer, ...]
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...]
+    parameters_before: int
+    parameters_after: int
+    before: Measurement | None
+    after: Measurement | None
+
+    @property
+    def exact(self) -> bool | None:
+        """Whether nothing was found that breaks quarter turns; None if it was not looked for."""
+        if self.image_size is None:
+            return None
+        return not any(fault.error for fault in self.faults)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        saved = f"{self.parameters_before:,} -> {self.parameters_after:,} parameters"
+        yield f"{self.symmetry}: {len(self.changes)} layers replaced, {saved}"
+        width = max([len(change.name) for change in self.changes], default=0)
+        for c in self.changes:
+            counts = f"({c.parameters_before:,} -> {c.parameters_after:,})"
+            yield f"  {c.name:<{width}}  {c.before} -> {c.after}  {counts}"
+        if self.kept:
+            yield f"{len(self.kept)} convolutions kept"
+            for kept in self.kept:
+                yield f"  {kept.name} ({kept.kind}): {kept.why}"
+        yield from self._fault_lines()
+        for note in self.notes:
+            yield from textwrap.wrap(f"note: {note}", 100, subsequent_indent="  ")
+        if self.before is not None and self.after is not None:
+            mirrored = " (mirrored or not)" if self.symmetry == "O(2)" else ""
+            yield f"relative error of the output at {self.image_size} pixels{mirrored}:"
+            yield f"  {'':<14}{'before':>10}{'after':>10}"
+            for label, old, new in (
+                ("quarter turns", self.before.quarter_turns, self.after.quarter_turns),
+                ("other angles", self.before.any_angle, self.after.any_angle),
+            ):
+                yield f"  {label:<14}{old:>10.1e}{new:>10.1e}"
+
+    def _fault_lines(self) -> Iterator[str]:
+        if self.image_size is None:
+            yield "what still breaks the symmetry depends on the image size: give image_size=..."
+            return
+        for broken, title in (
+            (True, "breaks the symmetry"),
+            (False, "exact at quarter turns, but aliases at other angles"),
+        ):
+            found = [fault for fault in self.faults if bool(fault.error) == broken]
+            if broken and not found:
+                yield f"nothing breaks quarter turns of images of {self.image_size} pixels"
+            elif found:
+                yield f"{title}, images of {self.image_size} pixels:"
+            for fault in found:
+                size = f" [error {fault.error:.0e}]" if broken else ""
+                mend = f"; repair={fault.repair!r} mends it" if fault.repair else ""
+                yield f"  {fault.name or 'the model'} ({fault.kind}): {fault.why}{mend}{size}"
