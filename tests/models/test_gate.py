@@ -165,6 +165,16 @@ def test_each_image_is_answered_by_one_branch():
     assert logits[held_out].abs().max() < 0.01
 
 
+@pytest.mark.parametrize("count", [2, 3, 5, 9])
+def test_small_batches_train_with_batch_normalisation(count):
+    torch.manual_seed(0)
+    model = create_model("besselnet_gated", **TASK, held_out=0).train()
+    images = smooth_images(count, 1, 12)
+    F.cross_entropy(model(images), torch.arange(count) % 2).backward()
+    # In training with several processes every parameter needs a gradient.
+    assert all(p.grad is not None for p in model.parameters())
+
+
 def test_pruned_is_the_chosen_branch_with_the_same_logits():
     torch.manual_seed(0)
     model = create_model("besselnet_gated", **TASK).eval()

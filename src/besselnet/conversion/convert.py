@@ -15,8 +15,9 @@ from torch.optim.swa_utils import update_bn
 from besselnet.conversion.faults import find_faults
 from besselnet.conversion.flatten import mend_flatten
 from besselnet.conversion.layers import Rules, replacement, summary
-from besselnet.conversion.measure import measure, run
+from besselnet.conversion.measure import measure
 from besselnet.conversion.report import ConversionReport, Fault, KeptLayer, LayerChange
+from besselnet.conversion.run import run
 from besselnet.conversion.width import widened
 from besselnet.functional import RESPONSES, Response
 from besselnet.functional.basis import BasisSpec, check_choice

@@ -1,13 +1,10 @@
 """The repair "flatten": average over a map before its positions become inputs of a linear layer."""
 
-from typing import Any
-
-import torch
 from torch import Tensor, nn
 
 from besselnet.conversion.layers import summary
 from besselnet.conversion.report import LayerChange
-from besselnet.nn.sizes import in_eval_mode
+from besselnet.conversion.run import steps
 
 __all__ = ["mend_flatten"]
 
@@ -22,7 +19,8 @@ def mend_flatten(model: nn.Module, images: Tensor) -> list[LayerChange]:
     maps: tuple[int, ...] = ()
     changes: list[LayerChange] = []
     names = {layer: name for name, layer in model.named_modules()}
-    for layer, shape in _executed(model, images):
+    for _, layer, given in steps(model, images):
+        shape = tuple(given.shape)
         if len(shape) == 4 and shape[-2] * shape[-1] > 1 and isinstance(layer, nn.Flatten):
             flattening, maps = layer, shape
         elif isinstance(layer, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
@@ -52,21 +50,3 @@ def mend_flatten(model: nn.Module, images: Tensor) -> list[LayerChange]:
                 changes.append(LayerChange(names[old], summary(old), summary(new), *counts))
             flattening = None
     return changes
-
-
-def _executed(model: nn.Module, images: Tensor) -> list[tuple[nn.Module, tuple[int, ...]]]:
-    """The layers in the order of execution, and the shapes of their inputs."""
-    executed: list[tuple[nn.Module, tuple[int, ...]]] = []
-
-    def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
-        if args and isinstance(args[0], Tensor):
-            executed.append((layer, tuple(args[0].shape)))
-
-    handles = [layer.register_forward_pre_hook(note) for layer in model.modules()]
-    try:
-        with in_eval_mode(model), torch.no_grad():
-            model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return executed

@@ -1,25 +1,17 @@
 """How equivariant is what a model returns? The two figures of a conversion's report."""
 
-import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from besselnet.conversion.report import Measurement
-from besselnet.nn.sizes import in_eval_mode
+from besselnet.conversion.run import run
 from besselnet.testing import EquivarianceCurve, Region, equivariance_error, plane_waves
 
-__all__ = ["measure", "run"]
+__all__ = ["measure"]
 
 ANGLES = (15.0, 30.0, 45.0, 60.0, 75.0)
 QUARTERS = (90.0, 180.0, 270.0)
 PROBES = 8
-
-
-@torch.no_grad()
-def run(model: nn.Module, images: Tensor) -> list[Tensor]:
-    """All tensors that the model returns, in evaluation mode."""
-    with in_eval_mode(model):
-        return [leaf for leaf in tree_leaves(model(images)) if isinstance(leaf, Tensor)]
 
 
 class _Output(nn.Module):

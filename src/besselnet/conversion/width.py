@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from besselnet.nn.sizes import in_eval_mode
+from besselnet.conversion.run import run, steps
 
 __all__ = ["widened"]
 
@@ -30,7 +29,8 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
 
     for name, layer in list(model.named_modules()):
         remake = _REMAKE.get(type(layer))
-        if remake is None:
+        # A single layer has nothing between its ends.
+        if remake is None or not name:
             continue
         new = remake(
             layer,
@@ -39,38 +39,23 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
         )
         new.to(images.dtype).to(images.device).train(layer.training)
         model.set_submodule(name, new)
-    with in_eval_mode(model), torch.no_grad():
-        try:
-            model(images)
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"width={width!r}: with other numbers of channels this model does not fit together "
-                f"({error}); allowed is 1"
-            ) from error
+    try:
+        run(model, images)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"width={width!r}: with other numbers of channels this model does not fit together "
+            f"({error}); allowed is 1"
+        ) from error
 
 
 def _ends(model: nn.Module, images: Tensor) -> tuple[set[str], str]:
     """The layers that read the images, and the last one that has weights."""
-    readers: set[str] = set()
-    order: list[str] = []
-
-    def note(name: str, args: tuple[Any, ...]) -> None:
-        order.append(name)
-        if args and args[0] is images:
-            readers.add(name)
-
-    handles = [
-        layer.register_forward_pre_hook(lambda _, args, name=name: note(name, args))
-        for name, layer in model.named_modules()
-        if type(layer) in (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+    weighted = [
+        step
+        for step in steps(model, images)
+        if type(step.layer) in (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
     ]
-    try:
-        with in_eval_mode(model), torch.no_grad():
-            model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return readers, order[-1]
+    return {step.name for step in weighted if step.input is images}, weighted[-1].name
 
 
 Channels = Callable[[int], int]

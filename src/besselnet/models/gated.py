@@ -88,10 +88,13 @@ class GatedNetwork(nn.Module):
         keys = image_keys(x)
         held_out = held_out_share(keys, self.held_out)
         learned = (~held_out).nonzero().squeeze(1)
+        # Batch normalisation needs two images: in a small batch some branches rest.
+        busy = min(len(self.branches), max(1, len(learned) // 2))
         first = int(torch.randint(len(self.branches), ()))
         rows, answers, idle = [], [], []
-        for number, branch in enumerate(self.branches):
-            mine = learned[(number + first) % len(self.branches) :: len(self.branches)]
+        for number in range(len(self.branches)):
+            branch = self.branches[(first + number) % len(self.branches)]
+            mine = learned[number::busy] if number < busy else learned[:0]
             if len(mine):
                 rows.append(mine)
                 answers.append(branch(x[mine]))
