@@ -138,15 +138,16 @@ class _Worker:
         """Let the process fill the cell."""
         self.cell, self.started = cell, time.monotonic()
         if self.process is None:
-            self.process = self._start()
+            self.process = self._open()
+            threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
         assert self.process.stdin is not None
         job = json.dumps(as_job(cell, study, store.folder))
         # If it has died already, its reader will say so.
         with contextlib.suppress(BrokenPipeError):
             print(job, file=self.process.stdin, flush=True)
 
-    def _start(self) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
+    def _open(self) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
             [sys.executable, "-m", "besselnet.study.worker", *self.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -155,8 +156,6 @@ class _Worker:
             # Ctrl-C reaches this process alone, which then asks its workers to stop.
             start_new_session=True,
         )
-        threading.Thread(target=self._read, args=(process,), daemon=True).start()
-        return process
 
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None

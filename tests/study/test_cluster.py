@@ -1,0 +1,86 @@
+"""A study on a Ray cluster: the results of the local runner, though a worker dies in the middle."""
+
+import io
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from besselnet.study.cells import expand
+from besselnet.study.cluster import run_cluster
+from besselnet.study.local import run_local
+from besselnet.study.recipe import read_recipe
+from besselnet.study.store import Store
+from study.kill_driver import comparable
+from study.toys import RECIPE, write_study
+
+
+def test_without_ray_the_user_is_told_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(ValueError, match=r"besselnet\[cluster\]"):
+        run_cluster([], Store(tmp_path), study="tiny", address="auto")
+
+
+@pytest.fixture
+def address():
+    """A cluster of two workers on this machine."""
+    ray = pytest.importorskip(
+        "ray", reason="Ray is not installed: pip install 'besselnet[cluster]'"
+    )
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    for _ in range(2):
+        cluster.add_node(num_cpus=1)
+    yield cluster.address
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def kill_a_worker(store, killed):
+    """Once a training has begun, kill the process that does it."""
+    runs = store.work / "runs"
+    while not list(runs.glob("*/*/metrics.csv")):
+        time.sleep(0.05)
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            title = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+        except OSError:
+            continue
+        if title.startswith(b"ray::_fill"):
+            os.kill(int(process.name), signal.SIGKILL)
+            killed.append(int(process.name))
+            return
+
+
+# Ray leaves sockets and files to its own processes.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the worker to kill in /proc")
+def test_a_cluster_gives_the_results_of_the_local_runner(tmp_path, address):
+    recipe = RECIPE.replace("seeds = [0, 1]", "seeds = [0, 1, 2]").replace(
+        "epochs = 2", "epochs = 60"
+    )
+    cells = expand(read_recipe(write_study(tmp_path, recipe)))
+    assert len(cells) == 6
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    settings = {"study": "tiny", "data_root": tmp_path, "stream": io.StringIO()}
+    assert run_local(cells, here, threads=1, **settings).done == 6
+    there.prepare()
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_a_worker, args=(there, killed), daemon=True)
+    killer.start()
+    summary = run_cluster(cells, there, address=address, **settings)
+    killer.join(timeout=10)
+    assert killed
+    assert (summary.done, summary.failed) == (6, [])
+    found = [[comparable(result) for result in store.results()] for store in (here, there)]
+    assert found[0] == found[1]
+    log = (there.work / "log.txt").read_text().splitlines()
+    assert sum(line.split()[1] == "finished" for line in log) == 6
+    assert not list(there.work.glob("shared-*"))
