@@ -1,7 +1,10 @@
 """Networks made equivariant layer by layer: ResNet-18, U-Nets, and a user's own."""
 
 import copy
+import doctest
+import importlib
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +49,16 @@ def losses(model, images, targets, steps, learning_rate):
 
 def test_it_is_in_the_front_door():
     assert besselnet.convert is convert
+
+
+def test_the_guide_and_the_docstring_tell_the_truth():
+    guide = Path(__file__).parents[1] / "docs" / "convert.md"
+    results = doctest.testfile(str(guide), module_relative=False)
+    assert results.attempted > 5
+    assert results.failed == 0
+    example = doctest.testmod(importlib.import_module("besselnet.conversion.network"))
+    assert example.attempted > 3
+    assert example.failed == 0
 
 
 CONVOLUTIONS = [
@@ -299,6 +312,27 @@ def test_faults_are_found_and_repaired(model, size, expected):
         if repair != "flatten":
             images = torch.rand(2, 1, size, size)
             assert new(images).shape == model(images).shape
+
+
+def test_maps_flattened_by_a_function_are_mended_at_the_pooling_before():
+    class Head(nn.Module):
+        """As in VGG: pooled to a few positions, then flattened by a function."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(1, 4, 5, padding=2)
+            self.pool = nn.AdaptiveAvgPool2d(3)
+            self.classify = nn.Sequential(nn.Dropout(), nn.Linear(36, 3))
+
+        def forward(self, x):
+            return self.classify(torch.flatten(self.pool(self.conv(x)), 1))
+
+    _, report = convert(Head(), image_size=12)
+    assert [fault.kind for fault in report.faults] == ["flatten"]
+    new, report = convert(Head(), image_size=12, repair=["flatten"])
+    assert report.exact
+    assert report.after.quarter_turns < EXACT
+    assert new.classify[1].in_features == 4
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The gate's rule, what it learns from a training loop, and what remains after pruning."""
 
+import doctest
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -226,3 +229,10 @@ def test_saved_weights_keep_the_choice():
 def test_wrong_options_tell_what_is_allowed(option, value, allowed):
     with pytest.raises(ValueError, match=f"{option}=.*{allowed}"):
         create_model("besselnet_gated", **TASK, **{option: value})
+
+
+def test_the_guide_tells_the_truth():
+    guide = Path(__file__).parents[2] / "docs" / "gate.md"
+    results = doctest.testfile(str(guide), module_relative=False)
+    assert results.attempted > 8
+    assert results.failed == 0

@@ -1,7 +1,7 @@
 """``besselnet.convert``: an existing network made equivariant, layer by layer, and what it says about it."""
 
-from besselnet.conversion.convert import REPAIRS, convert
 from besselnet.conversion.measure import measure
+from besselnet.conversion.network import REPAIRS, convert
 from besselnet.conversion.report import ConversionReport, Fault, KeptLayer, LayerChange, Measurement
 
 __all__ = [

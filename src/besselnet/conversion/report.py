@@ -37,7 +37,7 @@ class Fault:
         why: in words.
         error: relative error of this step alone under quarter turns (and mirroring for O(2)); 0 for a step
             that keeps those at this image size and disturbs the angles between them.
-        repair: the value for ``convert(..., repair=...)`` that mends it, if there is one.
+        repair: the entry for the list ``convert(..., repair=[...])`` that mends it, if there is one.
     """
 
     name: str
@@ -108,7 +108,7 @@ class ConversionReport:
             counts = f"({c.parameters_before:,} -> {c.parameters_after:,})"
             yield f"  {c.name:<{width}}  {c.before} -> {c.after}  {counts}"
         if self.kept:
-            yield f"{len(self.kept)} convolutions kept"
+            yield "convolutions kept as they are:"
             for kept in self.kept:
                 yield f"  {kept.name} ({kept.kind}): {kept.why}"
         yield from self._fault_lines()
@@ -139,5 +139,5 @@ class ConversionReport:
                 yield f"{title}, images of {self.image_size} pixels:"
             for fault in found:
                 size = f" [error {fault.error:.0e}]" if broken else ""
-                mend = f"; repair={fault.repair!r} mends it" if fault.repair else ""
+                mend = f"; repair={[fault.repair]} mends it" if fault.repair else ""
                 yield f"  {fault.name or 'the model'} ({fault.kind}): {fault.why}{mend}{size}"
