@@ -115,6 +115,26 @@ def test_a_recipe_file_and_the_command_line_add_up(call, images, tmp_path, monke
     assert (config["train"]["epochs"], config["train"]["batch_size"]) == (1, 8)
 
 
+def test_settings_that_suit_a_model_are_taken_unless_given(call, images, tmp_path):
+    suited = besselnet.models.model_info("besselnet_small").training
+    assert suited["batch_size"] != 8
+    options = [
+        "--set",
+        "train.epochs=1",
+        "--set",
+        "train.batch_size=8",
+        "--set",
+        "model.options.width=0.2",
+    ]
+    code, _, _ = call("train", images, "--out", tmp_path / "run", *options)
+    assert code == 0
+    used = json.loads((tmp_path / "run" / "config.json").read_text())["train"]
+    assert used["batch_size"] == 8
+    assert {key: used[key] for key in suited if key != "batch_size"} == {
+        key: value for key, value in suited.items() if key != "batch_size"
+    }
+
+
 def test_evaluation_reports_before_and_after_training(call, trained):
     code, output, _ = call("evaluate", trained, "--turned", "--angles", "4", "--json")
     assert code == 0

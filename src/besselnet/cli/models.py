@@ -91,13 +91,17 @@ def _describe(name: str, images: dict[str, int], as_json: bool) -> None:
 
 
 def _lines(model: ModelDescription) -> list[tuple[str, str]]:
-    options = ", ".join(f"{key}={value!r}" for key, value in model.options.items())
+    options, training = (
+        ", ".join(f"{key}={value!r}" for key, value in settings.items())
+        for settings in (model.options, model.training)
+    )
     lines = [
         (model.name, model.summary),
         ("symmetry", model.symmetry),
         ("exactness", model.exactness),
         ("input sizes", model.sizes),
         ("options", options or "none"),
+        ("training", training or "the usual settings"),
         ("row of the paper", _show_row(model.paper_row)),
     ]
     if model.code_row is not None:

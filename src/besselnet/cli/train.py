@@ -17,6 +17,7 @@ from besselnet.atomic import atomic_file
 from besselnet.data import Batches, image_files, rotate_images
 from besselnet.engine.figures import draw_turned
 from besselnet.engine.progress import ProgressLog
+from besselnet.models import model_info
 
 __all__ = ["evaluate", "inspect", "predict", "train"]
 
@@ -96,7 +97,8 @@ def train(
         if value is not None:
             values.setdefault(section, {})[key] = value
     values = engine.override(values, settings or [])
-    values.setdefault("model", {}).setdefault("name", DEFAULT_MODEL)
+    name = values.setdefault("model", {}).setdefault("name", DEFAULT_MODEL)
+    values["train"] = {**model_info(name).training, **values.get("train", {})}
     run_config = engine.from_dict(engine.RunConfig, values)
     if not run_config.data.source:
         raise ValueError(

@@ -18,8 +18,8 @@ class ModelDescription:
     """A model built for one kind of images.
 
     Attributes:
-        name, summary, symmetry, exactness, sizes, options, paper_row, code_row, extra: as in
-            `ModelInfo`.
+        name, summary, symmetry, exactness, sizes, options, training, paper_row, code_row, extra: as
+            in `ModelInfo`.
         in_channels, num_classes, image_size: what it was built for.
         parameters: learned numbers.
         multiply_adds: multiplications and additions of convolutions and matrix products for one
@@ -34,6 +34,7 @@ class ModelDescription:
     exactness: str
     sizes: str
     options: dict[str, Any]
+    training: dict[str, Any]
     paper_row: PaperRow | None
     code_row: PaperRow | None
     extra: str | None
@@ -76,6 +77,7 @@ def describe_model(
         exactness=info.exactness,
         sizes=info.sizes,
         options={**info.options, **options},
+        training=dict(info.training),
         paper_row=info.paper_row,
         code_row=info.code_row,
         extra=info.extra,

@@ -4,7 +4,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ class ModelInfo:
         code_row: the row that this model is going by the paper's published experiment code, where
             that differs from the name.
         extra: the optional dependency group it needs, if any.
+        training: settings of training that suit it, by the names that `besselnet train` knows.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ModelInfo:
     paper_row: PaperRow | None = None
     code_row: PaperRow | None = None
     extra: str | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
 
 
 _MODELS: dict[str, ModelInfo] = {}
@@ -78,6 +80,7 @@ def register_model(
     extra: str | None = None,
     fixed: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
 ) -> Callable[[Builder], Builder]:
     """Add the decorated builder to the list of models.
 
@@ -85,8 +88,8 @@ def register_model(
     with `forward_features(x) -> (N, C, h, w)` and `forward(x) -> (N, num_classes)`. Its further
     keyword arguments become the options of the model and must have defaults, except those in
     `fixed`, which tell this model from others of the same builder; `defaults` gives this model's own
-    defaults to some of them. Without `summary`, the first
-    line of the builder's docstring is used.
+    defaults to some of them. `training` holds the settings of training that suit the model, where they
+    are not the usual ones. Without `summary`, the first line of the builder's docstring is used.
     """
     settings = dict(fixed or {})
     own = dict(defaults or {})
@@ -117,6 +120,7 @@ def register_model(
             paper_row=paper_row,
             code_row=code_row,
             extra=extra,
+            training=dict(training or {}),
         )
         return build
 
