@@ -6,7 +6,9 @@ meets in the network, and nothing has to be known about the code around it.
 """
 
 import copy
+import math
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -171,16 +173,14 @@ class _Watch(TorchFunctionMode):
             return
         if not turned_inputs:
             return
-        error = 0.0
-        for turn, (turned_args, turned_kwargs) in zip(self.turns, turned_inputs):
-            again = tree_leaves(call(*turned_args, **turned_kwargs))
-            for tensor, response in zip(outputs, (t for t in again if isinstance(t, Tensor))):
-                expected = turn(tensor) if tensor.dim() == 4 else tensor
-                if expected.shape != response.shape:
-                    error = float("inf")
-                elif tensor.is_floating_point():
-                    difference = (response - expected).norm() / tensor.norm().clamp_min(1e-30)
-                    error = max(error, difference.item())
+        try:
+            again = [call(*turned, **named) for turned, named in turned_inputs]
+        except (RuntimeError, TypeError, ValueError) as refusal:
+            self.notes.append(
+                f"{kind} in {name or 'the model'} cannot be run again on turned maps: {refusal}"
+            )
+            return
+        error = max(map(self._error, self.turns, repeat(outputs), again))
         size = pair(maps[0].shape[-2:])
         if error > ROUNDING[maps[0].dtype]:
             self.faults.append(broken(name, step, kind, size, error))
@@ -188,6 +188,20 @@ class _Watch(TorchFunctionMode):
             repair = "pool" if isinstance(step, nn.MaxPool2d) else "stride"
             why = f"takes every {max(window_stride(step))}. sample without a blur"
             self.faults.append(Fault(name, kind, why, 0.0, repair))
+
+    @staticmethod
+    def _error(turn: Turn, outputs: list[Tensor], again: Any) -> float:
+        """How far what came out for turned maps is from the turned outputs, relatively."""
+        largest = 0.0
+        responses = [leaf for leaf in tree_leaves(again) if isinstance(leaf, Tensor)]
+        for output, response in zip(outputs, responses):
+            expected = turn(output) if output.dim() == 4 else output
+            if expected.shape != response.shape:
+                return math.inf
+            if output.is_floating_point():
+                error = (response - expected).norm() / output.norm().clamp_min(1e-30)
+                largest = max(largest, error.item())
+        return largest
 
     def _note(self, subject: str) -> None:
         self.notes.append(f"{subject} was not judged step by step")

@@ -24,7 +24,10 @@ class _Output(nn.Module):
     def __init__(self, model: nn.Module, images: Tensor) -> None:
         super().__init__()
         self.model = model
-        output = run(model, images)[0]
+        returned = run(model, images)
+        if not returned:
+            raise ValueError("the model returns no tensor: allowed are (N, K) or (N, C, S, S)")
+        output = returned[0]
         self.mean = output.mean((0, 2, 3), keepdim=True) if output.dim() == 4 else 0.0
         self.has_centre = output.dim() == 4 and output.shape[-1] % 2 == 1
 

@@ -120,10 +120,13 @@ def convert(
         update_bn([images], settled)
         if len(run(new, images)) > 1:
             notes.append("measured is the first of the outputs")
-        before, after = (
-            measure(m, images.shape[-1], images.shape[1], symmetry=symmetry)
-            for m in (model, settled)
-        )
+        try:
+            before, after = (
+                measure(m, images.shape[-1], images.shape[1], symmetry=symmetry)
+                for m in (model, settled)
+            )
+        except ValueError as error:
+            notes.append(f"the output could not be measured: {error}")
     report = ConversionReport(
         symmetry=symmetry,
         image_size=image_size,
