@@ -25,8 +25,10 @@ def test_without_ray_the_user_is_told_what_to_install(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def address():
+def address(monkeypatch):
     """A cluster of two workers on this machine."""
+    # Ray gives its workers the lowest priority but one; on a busy machine they would never begin.
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     ray = pytest.importorskip(
         "ray", reason="Ray is not installed: pip install 'besselnet[cluster]'"
     )

@@ -1,5 +1,6 @@
 """Recipes: the paper's are complete, wrong ones are refused in one line, cells are what they say."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -133,3 +134,17 @@ def test_select_says_what_there_is(only):
     cells = expand(read_recipe(RECIPES / "paper" / "mnist.toml"))
     with pytest.raises(ValueError, match=r"method is one of: B-CNN|a field of data_set"):
         select(cells, [only])
+
+
+def test_the_recipe_in_the_documentation_is_one(tmp_path):
+    text = (RECIPES.parent / "docs" / "studies.md").read_text()
+    (recipe,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    path = tmp_path / "own.toml"
+    path.write_text(recipe)
+    cells = expand(read_recipe(path))
+    assert {cell.key.method for cell in cells} == {"narrow", "narrow, fast"}
+    assert {cell.config.train.epochs for cell in cells if cell.key.regime == "few"} == {100}
+    assert {cell.config.train.epochs for cell in cells if cell.key.regime == "many"} == {30}
+    assert {cell.config.data.options["judge"] for cell in cells} == {"val"}
+    fast = select(cells, ["method=narrow? fast"])
+    assert {cell.config.data.interpolation for cell in fast} == {"bilinear"}

@@ -245,7 +245,7 @@ def test_stopping_saves_and_going_on_continues(tmp_path):
 
 def kill_at_random(folder, kills, mode):
     done = subprocess.run(
-        [sys.executable, TESTS / "study" / "kill_driver.py", folder, str(kills), "0", mode],
+        [sys.executable, TESTS / "study" / "kill_driver.py", folder, str(kills), "2", mode],
         capture_output=True,
         text=True,
         check=False,
