@@ -3,25 +3,43 @@
 import io
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from besselnet.study import images
 from besselnet.study.cells import expand
-from besselnet.study.cluster import run_cluster
+from besselnet.study.cluster import _fill, run_cluster
+from besselnet.study.images import ROOT_VARIABLE
 from besselnet.study.local import run_local
 from besselnet.study.recipe import read_recipe
 from besselnet.study.store import Store
+from besselnet.study.worker import Outcome, as_job
 from study.kill_driver import comparable
 from study.toys import RECIPE, write_study
 
 
 def test_without_ray_the_user_is_told_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"besselnet\[cluster\]"):
         run_cluster([], Store(tmp_path), study="tiny", address="auto")
+
+
+def test_a_task_without_a_shared_folder_hands_its_result_back(tmp_path, monkeypatch):
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
+    cell = expand(read_recipe(write_study(tmp_path)))[0]
+    reply = _fill(as_job(cell, "tiny", tmp_path / "elsewhere"), "shared-with-none", threads=1)
+    assert reply["outcome"] == Outcome.DONE.value
+    assert reply["result"]["curve"]["epoch"] == [1, 2]
+    assert not (tmp_path / "elsewhere").exists()
+    (tmp_path / "tiny.npz").unlink()
+    images._load_base.cache_clear()
+    reply = _fill(as_job(cell, "tiny", tmp_path / "elsewhere"), "shared-with-none", threads=1)
+    assert reply["outcome"] == Outcome.FAILED.value
+    assert "tiny.npz" in reply["failure"]["error"]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import shutil
 import time
 import traceback
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 from besselnet.engine import RunConfig, load_images, read_run_config, to_dict, train_run
 from besselnet.engine.environment import describe_environment
 from besselnet.models import describe_model
-from besselnet.study.cells import Cell, CellKey
+from besselnet.study.cells import Cell
 from besselnet.study.store import RESULT_FORMAT, Store, now
 
-__all__ = ["describe_failure", "environment", "fill_cell", "key_of", "train_cell"]
+__all__ = ["describe_failure", "environment", "fill_cell", "train_cell"]
 
 # Six digits are more than a curve needs, and keep the files small.
 _DIGITS = 6
@@ -109,11 +108,6 @@ def describe_failure(cell: Cell, study: str, error: BaseException | str) -> dict
         "config": to_dict(cell.config),
         "environment": environment(),
     }
-
-
-def key_of(result: Mapping[str, Any]) -> CellKey:
-    """The key in a result."""
-    return CellKey(**result["cell"])
 
 
 def _drop_other_run(folder: Path, config: RunConfig) -> None:

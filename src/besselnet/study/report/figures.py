@@ -109,7 +109,7 @@ def _draw_curves(entries: Sequence[Entry], colours: dict[RowKey, Any]) -> Figure
                     curve["epoch"],
                     [scale * value for value in curve[name]],
                     color=colours[entry.row],
-                    linewidth=1.0,
+                    linewidth=1.0 if entry.paper else 2.0,
                     label=entry.row.title if i == 0 else None,
                 )
         axes.set(xlabel="epoch", title=name.replace("_", " ").replace("train", "training"))

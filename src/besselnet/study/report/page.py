@@ -97,11 +97,18 @@ def _value_cell(value: float | str | None, text: str) -> str:
 
 def _wide_table(table: Table, name: str) -> str:
     heads = [("method", "method", ""), ("group", "group", "")]
-    heads += [(c.full_title, f"column{i}", _marks(c)) for i, c in enumerate(table.columns)]
+    ran_columns = {c: any(e.ours is not None for e in table.column(c)) for c in table.columns}
+    heads += [
+        (c.full_title, f"column{i}", _marks(c, ran=ran_columns[c]))
+        for i, c in enumerate(table.columns)
+    ]
     rows = []
     for row in table.rows:
         cells = [f"<td>{escape(row.method)}</td><td>{escape(row.group)}</td>"]
-        cells += [_wide_cell(column, table.entries.get((row, column))) for column in table.columns]
+        cells += [
+            _wide_cell(table.entries.get((row, column)), _marks(column, ran=ran_columns[column]))
+            for column in table.columns
+        ]
         ran = any(entry.ours is not None for (at, _), entry in table.entries.items() if at == row)
         rows.append(f"<tr{_marks(None, row, ran)}>{''.join(cells)}</tr>")
     notes = [
@@ -113,7 +120,7 @@ def _wide_table(table: Table, name: str) -> str:
     return _table(name, heads, rows) + listed
 
 
-def _wide_cell(column: ColumnKey, entry: Entry | None) -> str:
+def _wide_cell(entry: Entry | None, marks: str) -> str:
     value: float | str = ""
     paper = ours = f'<span class="missing">{MISSING}</span>'
     if entry is not None and entry.paper is not None:
@@ -125,7 +132,7 @@ def _wide_cell(column: ColumnKey, entry: Entry | None) -> str:
         compared = entry.comparison
         if compared is not None:
             ours += f' <span class="{compared.verdict}">{compared.mark} {compared.difference:+.2f}</span>'
-    return f'<td data-value="{value}"{_marks(column)}><span class="paper">{paper}</span><br>{ours}</td>'
+    return f'<td data-value="{value}"{marks}><span class="paper">{paper}</span><br>{ours}</td>'
 
 
 def _bold(text: str, rank: int | None) -> str:
