@@ -2,9 +2,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS := demo,photos,tensorboard,export,dev
+EXTRAS := demo,photos,tensorboard,export,cluster,hub,examples,docs,dev
 
-.PHONY: demo test test-slow lint bench clean help
+.PHONY: demo test test-slow test-oldest test-newest lint bench docs study clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -27,14 +27,25 @@ lint: $(READY)  ## formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint  ## every check that fits in a quarter of an hour
+docs: $(READY)  ## the documentation as a site in site/, links checked
+	$(BIN)/mkdocs build --strict --quiet
+
+test: lint docs  ## every check that fits in a quarter of an hour
 	$(BIN)/pytest -m "not slow"
 
 test-slow: $(READY)  ## the long checks
 	$(BIN)/pytest -m slow
 
+test-oldest test-newest: test-%:  ## the checks with the oldest / the newest dependencies allowed
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet -c constraints-$*.txt -e '.[demo,photos,tensorboard,export,dev]'
+	.venv-$*/bin/pytest -m "not slow"
+
 bench: $(READY)  ## measure speed and memory; results in benchmarks/results
 	$(BIN)/besselnet bench
 
+study: $(READY)  ## what of the paper's study two cores can do; goes on where it was stopped
+	$(BIN)/besselnet study run recipes/here.toml
+
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist site .mypy_cache .ruff_cache .pytest_cache
