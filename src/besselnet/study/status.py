@@ -32,9 +32,8 @@ class ColumnStatus:
     @property
     def left(self) -> str:
         """The work left, in words."""
-        if self.unknown:
-            return f"{in_words(self.seconds_left)} + {self.unknown} unknown"
-        return in_words(self.seconds_left) if self.seconds_left else ""
+        known = [in_words(self.seconds_left)] if self.seconds_left else []
+        return " + ".join([*known, *([f"{self.unknown} unknown"] if self.unknown else [])])
 
 
 def cell_state(store: Store, cell: Cell) -> str:
