@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "testing": {"core", "functional", "nn", "data"},
     "conversion": {"core", "functional", "nn", "testing"},
     "plots": {"core", "functional", "nn", "models", "data", "testing"},
-    "export": {"core", "functional", "nn"},
+    "export": {"atomic", "core", "functional", "nn", "models"},
+    "hub": {"atomic", "models"},
     "engine": {"atomic", "core", "functional", "nn", "models", "data", "testing", "plots"},
     "benchmarks": {"core", "functional", "nn", "models", "plots"},
     "study": {
@@ -27,7 +28,7 @@ MAY_IMPORT = {
     },
     "cli": {
         *("core", "functional", "nn", "models", "data", "testing", "plots", "export", "engine"),
-        *("atomic", "benchmarks", "study"),
+        *("atomic", "benchmarks", "hub", "study"),
     },
 }
 # The core is mathematics: it may be read, tested and used without torch.

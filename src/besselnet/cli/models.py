@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -32,7 +32,11 @@ def models(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the networks with their number of parameters, or describe one of them."""
-    images = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
+    images: dict[str, Any] = {
+        "in_channels": in_channels,
+        "num_classes": num_classes,
+        "image_size": image_size,
+    }
     try:
         if name is None or any(sign in name for sign in "*?["):
             _list(name or "*", images, as_json)
@@ -43,7 +47,7 @@ def models(
         raise typer.Exit(2) from None
 
 
-def _list(pattern: str, images: dict[str, int], as_json: bool) -> None:
+def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     infos = [model_info(name) for name in list_models(pattern)]
     if not infos:
         raise ValueError(f"no model matches {pattern!r}; known: {', '.join(list_models())}")
@@ -81,7 +85,7 @@ def _list(pattern: str, images: dict[str, int], as_json: bool) -> None:
         typer.echo(f"not built: {note}", err=True)
 
 
-def _describe(name: str, images: dict[str, int], as_json: bool) -> None:
+def _describe(name: str, images: dict[str, Any], as_json: bool) -> None:
     description = describe_model(name, **images)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(description), indent=2))

@@ -1,25 +1,18 @@
-"""`besselnet train | evaluate | predict | inspect`."""
+"""`besselnet train | evaluate | inspect`."""
 
-import csv
-import io
 import json
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
 from besselnet import engine
-from besselnet.atomic import atomic_file
-from besselnet.data import Batches, image_files, rotate_images
+from besselnet.data import Batches, rotate_images
 from besselnet.engine.figures import draw_turned
-from besselnet.engine.progress import ProgressLog
 from besselnet.models import model_info
 
-__all__ = ["evaluate", "inspect", "predict", "train"]
+__all__ = ["evaluate", "inspect", "train"]
 
 DEFAULT_MODEL = "besselnet_small"
 
@@ -210,52 +203,6 @@ def evaluate(
         typer.echo(f"accuracy against angle: {run.folder / 'turned.png'}")
 
 
-def predict(
-    run_folder: RunFolder,
-    images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGES...", help="Image files, or folders of them.")
-    ],
-    csv_file: Annotated[
-        Path | None, typer.Option("--csv", help="Write the rows to this file.")
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="Images in memory at a time.")] = 64,
-    device: Device = "cpu",
-    as_json: Json = False,
-) -> None:
-    """Name the class of image files: one row for each, those that cannot be read included.
-
-    Rows (image, class, probability, error) go to standard output as CSV, or to a file with --csv, or
-    to standard output as one JSON object a line with --json.
-
-    Examples:
-
-        besselnet predict runs/photos new/001.png new/002.png
-
-        besselnet predict runs/photos new/ --csv answers.csv
-
-        besselnet predict runs/photos new/ --json | head
-    """
-    for path in images:
-        if not path.exists():
-            raise ValueError(f"{path}: no such file or folder")
-    total = sum(len(image_files(path)) if path.is_dir() else 1 for path in images)
-    if not total:
-        raise ValueError(f"no images in {', '.join(map(str, images))}")
-    run = engine.load_run(run_folder, device=device)
-    failures = 0
-    with (
-        ProgressLog(total, unit="images", stream=sys.stderr) as progress,
-        _rows_to(csv_file, as_json) as write,
-    ):
-        for prediction in engine.predict(run, images, batch_size=batch_size):
-            failures += prediction.error is not None
-            write(prediction)
-            progress.advance()
-    where = "" if csv_file is None else f", written to {csv_file}"
-    trouble = f", {failures} of them could not be read" if failures else ""
-    typer.echo(f"{total} images{trouble}{where}", err=True)
-
-
 def inspect(run_folder: RunFolder, as_json: Json = False) -> None:
     """Show what a trained network is, costs and keeps.
 
@@ -299,30 +246,3 @@ def _print_table(head: list[str], rows: Iterable[list[str]]) -> None:
     for first, *others in lines:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
         typer.echo("  ".join([first.ljust(widths[0]), *cells]))
-
-
-@contextmanager
-def _rows_to(path: Path | None, as_json: bool) -> Iterator[Any]:
-    """A function that writes one prediction; the file appears when all of them are in it."""
-    if path is None:
-        yield _row_writer(sys.stdout, as_json)
-        return
-    with atomic_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        yield _row_writer(text, as_json)
-        text.flush()
-        text.detach()
-
-
-def _row_writer(file: TextIO, as_json: bool) -> Any:
-    if as_json:
-        return lambda prediction: print(json.dumps(_row(prediction)), file=file)
-    writer = csv.DictWriter(file, ["image", "class", "probability", "error"], lineterminator="\n")
-    writer.writeheader()
-    return lambda prediction: writer.writerow(_row(prediction))
-
-
-def _row(prediction: engine.Prediction) -> dict[str, Any]:
-    row = asdict(prediction)
-    row["class"] = row.pop("label")
-    return row

@@ -8,8 +8,10 @@ from besselnet.models.describe import (
     describe_model,
     paper_models,
 )
+from besselnet.models.pretrained import list_pretrained
 from besselnet.models.registry import (
     ModelInfo,
+    ModelRecipe,
     PaperRow,
     create_model,
     list_models,
@@ -20,11 +22,13 @@ from besselnet.models.registry import (
 __all__ = [
     "ModelDescription",
     "ModelInfo",
+    "ModelRecipe",
     "PaperRow",
     "count_parameters",
     "create_model",
     "describe_model",
     "list_models",
+    "list_pretrained",
     "model_info",
     "paper_models",
     "register_model",

@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from besselnet.models.pretrained import choose_pretrained, load_state
+
 __all__ = [
     "ModelInfo",
+    "ModelRecipe",
     "PaperRow",
     "create_model",
     "list_models",
@@ -61,6 +64,17 @@ class ModelInfo:
     code_row: PaperRow | None = None
     extra: str | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelRecipe:
+    """What `create_model` was called with; a model that it has built knows it as ``model.recipe``."""
+
+    name: str
+    in_channels: int
+    num_classes: int
+    image_size: int
+    options: Mapping[str, Any]
 
 
 _MODELS: dict[str, ModelInfo] = {}
@@ -142,7 +156,13 @@ def model_info(name: str) -> ModelInfo:
 
 
 def create_model(
-    name: str, *, in_channels: int, num_classes: int, image_size: int, **options: Any
+    name: str,
+    *,
+    in_channels: int,
+    num_classes: int,
+    image_size: int,
+    pretrained: bool | str = False,
+    **options: Any,
 ) -> nn.Module:
     """Build a model by name.
 
@@ -151,6 +171,8 @@ def create_model(
         in_channels: channels of the images.
         num_classes: length of the logits.
         image_size: side of the (square) images in pixels.
+        pretrained: the name of weights that come with besselnet (see `list_pretrained`), which also
+            decide the options; or True for those that fit the arguments.
         options: the model's own options, see `model_info(name).options`.
 
     Returns:
@@ -171,6 +193,12 @@ def create_model(
             raise ValueError(
                 f"{argument} of {name!r} is {value!r}; an integer >= {least} is needed"
             )
-    return info.build(
-        in_channels=in_channels, num_classes=num_classes, image_size=image_size, **options
-    )
+    shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
+    if pretrained:
+        folder, options = choose_pretrained(name, pretrained, shape, options, info.options)
+    model = info.build(**shape, **options)
+    # Past nn.Module's own, which is for tensors and modules.
+    object.__setattr__(model, "recipe", ModelRecipe(name, **shape, options=dict(options)))
+    if pretrained:
+        load_state(folder, model)
+    return model
