@@ -39,7 +39,7 @@ test-slow: $(READY)  ## the long checks
 test-oldest test-newest: test-%:  ## the checks with the oldest / the newest dependencies allowed
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet -c constraints-$*.txt -e '.[demo,photos,tensorboard,export,dev]'
-	.venv-$*/bin/pytest -m "not slow"
+	.venv-$*/bin/pytest -m "not slow" -W default  # other versions warn of other things
 
 bench: $(READY)  ## measure speed and memory; results in benchmarks/results
 	$(BIN)/besselnet bench
