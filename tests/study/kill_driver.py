@@ -79,9 +79,7 @@ def alive(pid: int) -> bool:
 
 def comparable(result: dict) -> dict:
     kept = {key: value for key, value in result.items() if key not in PASSING}
-    # The rate is a function of the step; after a stop at the very end of an epoch the row shows the
-    # highest one.
-    timing = ("seconds", "images_per_second", "learning_rate")
+    timing = ("seconds", "images_per_second")
     kept["curve"] = {k: v for k, v in result["curve"].items() if k not in timing}
     return kept
 

@@ -288,11 +288,8 @@ class _Training:
 
     def _take_step(self) -> None:
         config, history = self.config, self.history
-        factor = learning_rate_factor(
-            history.step, self.total_steps, config.warmup, config.schedule
-        )
         for group in self.optimizer.param_groups:
-            group["lr"] = config.learning_rate * factor
+            group["lr"] = self._learning_rate(history.step)
         if config.clip_norm is not None:
             self.fabric.clip_gradients(self.forward, self.step, max_norm=config.clip_norm)
         self.step.step()
@@ -301,6 +298,12 @@ class _Training:
             self.average.update(self.model, history.step)
         history.step += 1
 
+    def _learning_rate(self, step: int) -> float:
+        config = self.config
+        return config.learning_rate * learning_rate_factor(
+            step, self.total_steps, config.warmup, config.schedule
+        )
+
     def _finish_epoch(self) -> dict[str, float]:
         """Validate, note the epoch, decide whether to go on, and move to the next epoch."""
         history, config = self.history, self.config
@@ -308,7 +311,8 @@ class _Training:
         row: dict[str, float] = {
             "epoch": history.epoch + 1,
             "step": history.step,
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            # Of the last step; the optimiser has forgotten it if the run was stopped just then.
+            "learning_rate": self._learning_rate(history.step - 1),
             "train_loss": loss / weight,
             "train_accuracy": right / images,
         }
