@@ -11,7 +11,7 @@ size. Two forms of the Bessel convolution (see :mod:`besselnet.functional`):
 
 import copy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -91,6 +91,27 @@ def _conv(
     )
     conv.weight = nn.Parameter(weight.float().contiguous())
     return conv
+
+
+def _margins(pads: Sequence[int], mode: str) -> tuple[int, int]:
+    """The (rows, columns) of zeros that :func:`_pad` leaves to the convolution: the same for all images."""
+    side = 1 + 2 * max(map(abs, pads))
+    return pad_input(torch.empty(1, 1, side, side), pads, mode)[1]
+
+
+def _pad(x: Tensor, pads: Sequence[int], mode: str) -> Tensor:
+    """As ``functional.conv.pad_input``."""
+    if mode == "circular":
+        # F.pad writes piece by piece into a new tensor, and its graph takes no single image.
+        for dim, (before, after) in ((-1, pads[:2]), (-2, pads[2:])):
+            parts = [x]
+            if before > 0:
+                parts.insert(0, x.narrow(dim, -before, before))
+            if after > 0:
+                parts.append(x.narrow(dim, 0, after))
+            x = torch.cat(parts, dim)
+        pads = [min(p, 0) for p in pads]
+    return pad_input(x, pads, mode)[0]
 
 
 class DirectResponse(nn.Module):
@@ -209,17 +230,13 @@ class OrdinaryConv2d(nn.Module):
             self.pads.append(
                 [p + offset // 2 * layer.dilation[1 - i // 2] for i, p in enumerate(pads)]
             )
-            # Asked with any image: which zeros are left to the convolution depends on the padding alone.
-            probe = torch.empty(1, 1, *[spec.kernel_size + 2 * max(map(abs, self.pads[-1]))] * 2)
-            self.scales.append(
-                build(layer, bank, pad_input(probe, self.pads[-1], layer.padding_mode)[1])
-            )
+            margins = _margins(self.pads[-1], layer.padding_mode)
+            self.scales.append(build(layer, bank, margins))
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach()[:, None, None])
 
     def forward(self, x: Tensor) -> Tensor:
         responses = [
-            scale(pad_input(x, pads, self.padding_mode)[0])
-            for pads, scale in zip(self.pads, self.scales)
+            scale(_pad(x, pads, self.padding_mode)) for pads, scale in zip(self.pads, self.scales)
         ]
         response = responses[0] if len(responses) == 1 else self.strongest(torch.stack(responses))
         return response if self.bias is None else response + self.bias
@@ -246,7 +263,8 @@ class OrdinaryBlurPool2d(nn.Module):
         before = reach_before(*settings)
         after = layer.weights.shape[1] - before - (1 if layer.ceil_mode else layer.stride)
         self.pads = [before, after, before, after]
-        self.mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        self.padding_mode = layer.padding_mode
+        self.padding = _margins(self.pads, layer.padding_mode)
         self.stride, self.ceil_mode = layer.stride, layer.ceil_mode
         self.register_buffer("weights", layer.weights)
 
@@ -258,7 +276,8 @@ class OrdinaryBlurPool2d(nn.Module):
         )
         channels = x.shape[1]
         kernel = torch.outer(rows, columns).expand((channels, 1, -1, -1))
-        return F.conv2d(F.pad(x, self.pads, self.mode), kernel, stride=self.stride, groups=channels)
+        padded = _pad(x, self.pads, self.padding_mode)
+        return F.conv2d(padded, kernel, stride=self.stride, padding=self.padding, groups=channels)
 
 
 class OrdinaryNorm2d(nn.Module):
