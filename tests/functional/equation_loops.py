@@ -44,7 +44,7 @@ def complex_weights(weight, modes):
 
 
 def powers_at(phi, kappa, modes, symmetry):
-    """The terms of Equations 5.3 and 5.5 at one pixel, one for each order v.
+    """The terms of Equations 5.6 and 5.7 at one pixel, one for each order v.
 
     phi and kappa are (channels, modes).
     """

@@ -2,7 +2,7 @@
 
 The basis of the paper (Equation 4.1) on the unit disc is N_{v,j} J_v(k_{v,j} rho) exp(i v theta), where
 k_{v,j} is the j-th root of J'_v (Neumann condition). Roots above a cut-off oscillate faster than the
-pixels do and are left out (Equation 4.5).
+pixels do and are left out (Equation 4.7).
 
 Symbols: ``v`` angular order, ``j`` radial index from 0, ``k_{v,j}`` is called ``root``.
 Nothing here knows about pixels.
@@ -62,7 +62,7 @@ def derivative_roots(order: int, upper: float) -> NDArray[np.float64]:
 class ModeSet:
     """All modes with root <= k_max, ordered by v, then j.
 
-    A real image has phi_{-v,j} = (-1)^v conj(phi_{v,j}) (Equation 4.4), so v >= 0 suffices, and
+    A real image has phi_{-v,j} = (-1)^v conj(phi_{v,j}) (Equation 4.6), so v >= 0 suffices, and
     phi_{0,j} is real. In real numbers a mode is a cosine and, for v > 0, a sine; the real numbers
     of a mode set are listed as *all cosines, then all sines*.
     """
@@ -105,7 +105,7 @@ class ModeSet:
 
 @lru_cache(maxsize=256)
 def modes_below(k_max: float) -> ModeSet:
-    """The modes whose root does not exceed k_max (Equation 4.5)."""
+    """The modes whose root does not exceed k_max (Equation 4.7)."""
     modes: list[Mode] = []
     order = 0
     while len(roots := derivative_roots(order, k_max)):

@@ -7,7 +7,7 @@ Psi in between, and how that is filled in decides how equivariant a layer is:
               pixels. Every tap lies inside the kernel.
 ``cubic``     Psi is Keys' cubic interpolant, on a disc of radius (k-2)/2 pixels; the pixel that the
               interpolant wants beyond the kernel's edge is extrapolated from those inside, as Keys does.
-``point``     the paper's sampling (Equation 6.3): the basis at pixel centres, cut hard at the rim.
+``point``     the paper's sampling (Equation 6.2): the basis at pixel centres, cut hard at the rim.
 
 Axes: x to the right, y up (rows count downwards), so a positive angle turns counter-clockwise as seen
 on the screen, like ``torch.rot90``. All taps hold the area element of the *unit* disc: coefficients of
@@ -93,7 +93,7 @@ def sampled_basis(kernel_size: int, modes: ModeSet, sampling: Sampling) -> NDArr
     """T_{v,j}[row, column] with phi_{v,j} = sum of T_{v,j} * image over the kernel; shape (modes, k, k).
 
     For ``bilinear`` and ``cubic`` it is the integral over the disc of conj(N J_v e^{iv theta}) times the
-    interpolation kernel of each pixel; for ``point`` Equation 6.3 of the paper times a pixel's area.
+    interpolation kernel of each pixel; for ``point`` Equation 6.2 of the paper times a pixel's area.
     """
     if kernel_size == 1:
         taps = np.zeros((len(modes), 1, 1), dtype=complex)

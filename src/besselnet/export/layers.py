@@ -115,7 +115,7 @@ def _pad(x: Tensor, pads: Sequence[int], mode: str) -> Tensor:
 
 
 class DirectResponse(nn.Module):
-    """The response as Equations 5.3 and 5.5 have it: one convolution, square, sum."""
+    """The response as Equations 5.6 and 5.7 have it: one convolution, square, sum."""
 
     def __init__(self, layer: BesselConv2d, bank: Tensor, padding: tuple[int, int]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The fixed tables of a Bessel convolution as tensors.
 
 Real coordinates. With phi_{v,j} = c + i s (c: cosine part, s: sine part) and kappa_{v,j} = p + i q, the
-products of the paper's Equations 5.3 and 5.5 are real linear maps of the pairs (c, s):
+products of the paper's Equations 5.6 and 5.7 are real linear maps of the pairs (c, s):
 
     SO(2):  conj(kappa) phi = (p c + q s) + i (p s - q c)      two maps for each order, one for order 0
     O(2):   p c, p s, q c, q s                                 four maps for each order, one for order 0

@@ -119,10 +119,10 @@ def bessel_conv2d(
 
     .. math::
         a &= \sum_\nu \Bigl|\sum_{c,j} \kappa^*_{\nu,j} \varphi_{\nu,j}\Bigr|^2
-            && \text{SO(2), Equation 5.3} \\
+            && \text{SO(2), Equation 5.6} \\
         a &= \sum_\nu \Bigl|\sum_{c,j} \Re(\kappa_{\nu,j}) \varphi_{\nu,j}\Bigr|^2
             + \Bigl|\sum_{c,j} \Im(\kappa_{\nu,j}) \varphi_{\nu,j}\Bigr|^2
-            && \text{O(2), Equation 5.5}
+            && \text{O(2), Equation 5.7}
 
     for ``response="power"``, :math:`\sqrt a` for ``"amplitude"``, and for ``"signed"`` the amplitude of the
     orders above 0 plus the term of order 0 as it is: it is real and the same for a turned or mirrored

@@ -12,7 +12,7 @@ from besselnet.functional.basis import BasisSpec
 
 
 def expand_filters(weight: Tensor, bank: Tensor, spec: BasisSpec) -> Tensor:
-    """F_v = sum_j T_{v,j} conj(kappa_{v,j}) (Equation 6.5) as real filters.
+    """F_v = sum_j T_{v,j} conj(kappa_{v,j}) (Equation 6.4) as real filters.
 
     Shapes: weight (O, I, num_weights), bank (num_weights, k, k) -> (O, num_maps, I, k, k).
     """
@@ -43,7 +43,7 @@ def direct(
     dilation: tuple[int, int],
     groups: int,
 ) -> Tensor:
-    """Response (Equations 5.3, 5.5), (N, O, H', W')."""
+    """Response (Equations 5.6, 5.7), (N, O, H', W')."""
     filters = expand_filters(weight, bank, spec)
     maps = F.conv2d(input, filters.flatten(0, 1), None, stride, padding, dilation, groups)
     maps = maps.unflatten(1, (weight.shape[0], spec.num_maps))

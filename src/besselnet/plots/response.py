@@ -1,4 +1,4 @@
-"""How one number of a feature map comes about, step by step (Equation 5.3 of the paper)."""
+"""How one number of a feature map comes about, step by step (Equation 5.6 of the paper)."""
 
 from dataclasses import dataclass
 
