@@ -28,7 +28,7 @@ lint: $(READY)  ## formatting, lint, types
 	$(BIN)/mypy
 
 docs: $(READY)  ## the documentation as a site in site/, links checked
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: lint docs  ## every check that fits in a quarter of an hour
 	$(BIN)/pytest -m "not slow"
