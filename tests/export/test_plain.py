@@ -76,7 +76,6 @@ def test_the_file_runs_where_besselnet_cannot_be_imported(tmp_path):
         [sys.executable, "-c", READER, tmp_path, tmp_path / "images.pt", tmp_path / "logits.pt"],
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "['a', 'b', 'c'] 28 digits\n"
