@@ -180,7 +180,7 @@ def _forward(graph: fx.Graph) -> list[str]:
     lines = []
     for node in graph.nodes:
         if node.op == "placeholder":
-            expressions[node] = node.target
+            expressions[node] = "x"
         elif node.op == "output":
             lines.append(f"return {_text(node.args[0], expressions)}")
         elif _is_inline(node):
