@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from besselnet.data import ImageSet, Splits, load_data
+from besselnet.data import ImageSet, Splits, data_source, list_data, load_data
 from besselnet.study.images import ROOT_VARIABLE, cell_images
 from study.toys import write_images
 
@@ -134,3 +134,8 @@ def test_a_file_needs_a_data_root(monkeypatch):
     monkeypatch.delenv(ROOT_VARIABLE, raising=False)
     with pytest.raises(ValueError, match="--data-root"):
         load()
+
+
+def test_the_images_of_cells_are_not_offered_to_users():
+    assert "study" not in list_data()
+    assert data_source("study").name == "study"

@@ -18,7 +18,8 @@ _COMMON = ("root", "image_size", "seed")
 class DataSource:
     """A registered data set: how to load it and where its files come from.
 
-    `obtain` says in one line how to get the files of a set that has no `downloads`.
+    `obtain` says in one line how to get the files of a set that has no `downloads`. A set that is not
+    `listed` is for programs: it is loaded by name, and no user is shown it.
     """
 
     name: str
@@ -26,6 +27,7 @@ class DataSource:
     load: Callable[..., Splits]
     downloads: tuple[Download, ...] = ()
     obtain: str = ""
+    listed: bool = True
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -37,28 +39,33 @@ _SOURCES: dict[str, DataSource] = {}
 
 
 def register_data(
-    name: str, *, summary: str, downloads: tuple[Download, ...] = (), obtain: str = ""
+    name: str,
+    *,
+    summary: str,
+    downloads: tuple[Download, ...] = (),
+    obtain: str = "",
+    listed: bool = True,
 ) -> Callable[[Callable[..., Splits]], Callable[..., Splits]]:
     """Decorator: make `load(*, root, image_size, seed, ...) -> Splits` known as `name`."""
     if name in _SOURCES:
         raise ValueError(f"a data set called {name!r} is already registered")
 
     def add(load: Callable[..., Splits]) -> Callable[..., Splits]:
-        _SOURCES[name] = DataSource(name, summary, load, downloads, obtain)
+        _SOURCES[name] = DataSource(name, summary, load, downloads, obtain, listed)
         return load
 
     return add
 
 
 def list_data() -> list[str]:
-    """Names that `load_data` knows, sorted."""
-    return sorted(_SOURCES)
+    """Names of the data sets for users, sorted."""
+    return sorted(name for name, source in _SOURCES.items() if source.listed)
 
 
 def data_source(name: str) -> DataSource:
     """The registered data set called `name`."""
     if name not in _SOURCES:
-        near = difflib.get_close_matches(name, _SOURCES, n=1)
+        near = difflib.get_close_matches(name, list_data(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
             f"{name!r} is neither a data set ({', '.join(list_data())}) "

@@ -41,6 +41,7 @@ _PIECE = 1000
     SOURCE,
     summary="a data set divided as a cell of a study says",
     obtain="it is for `besselnet study`",
+    listed=False,
 )
 def load_study(
     *,
