@@ -55,7 +55,7 @@ def save_pretrained(
     config = {
         "format": FORMAT,
         "name": recipe.name,
-        "options": dict(recipe.options),
+        "options": json.loads(json.dumps(dict(recipe.options))),
         "in_channels": recipe.in_channels,
         "num_classes": recipe.num_classes,
         "image_size": recipe.image_size,
@@ -144,7 +144,10 @@ def model_card(config: Mapping[str, Any], parameters: int) -> str:
     """README.md of a folder: what the network is, takes and answers, and how to use it."""
     info = model_info(config["name"])
     side = config["image_size"]
-    options = ", ".join(f"{key}={value!r}" for key, value in config["options"].items())
+    usual = json.loads(json.dumps(dict(info.options)))
+    options = ", ".join(
+        f"{key}={value!r}" for key, value in config["options"].items() if value != usual.get(key)
+    )
     rows = {
         "network": f"`{config['name']}`: {info.summary}",
         "options": options or "the defaults",

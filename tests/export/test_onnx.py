@@ -68,7 +68,7 @@ def test_the_file_is_standard_onnx_and_says_what_it_is(exported):
     assert [d.dim_param or d.dim_value for d in output.type.tensor_type.shape.dim] == ["batch", 3]
     facts = json.loads({p.key: p.value for p in file.metadata_props}["besselnet"])
     assert facts["classes"] == list(CLASSES)
-    assert (facts["model"], facts["options"]) == ("besselnet_small", {"width": 0.25})
+    assert (facts["model"], facts["options"]["width"]) == ("besselnet_small", 0.25)
     assert (facts["in_channels"], facts["image_size"], facts["resize"]) == (1, 28, "fit")
 
 

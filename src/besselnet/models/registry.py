@@ -68,7 +68,9 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """What `create_model` was called with; a model that it has built knows it as ``model.recipe``."""
+    """How `create_model` has built a model, which knows it as ``model.recipe``: all options, also those that
+    were left at their defaults, which another version may change.
+    """
 
     name: str
     in_channels: int
@@ -197,8 +199,9 @@ def create_model(
     if pretrained:
         folder, options = choose_pretrained(name, pretrained, shape, options, info.options)
     model = info.build(**shape, **options)
+    recipe = ModelRecipe(name, **shape, options={**info.options, **options})
     # Past nn.Module's own, which is for tensors and modules.
-    object.__setattr__(model, "recipe", ModelRecipe(name, **shape, options=dict(options)))
+    object.__setattr__(model, "recipe", recipe)
     if pretrained:
         load_state(folder, model)
     return model
