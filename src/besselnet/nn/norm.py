@@ -82,4 +82,4 @@ class AttentiveNorm2d(nn.Module):
         if self.gate == "hsigmoid":
             mixture = F.hardsigmoid(mixture)
         scale, shift = mixture @ self.weight, mixture @ self.bias
-        return self.norm(input) * scale[..., None, None] + shift[..., None, None]
+        return torch.addcmul(shift[..., None, None], self.norm(input), scale[..., None, None])
