@@ -52,7 +52,7 @@ def test_exponents_of_the_operations(cutoff):
 
 def test_constants_that_are_named_exist():
     named = set(re.findall(r"`([A-Z]+_[A-Z_]*[A-Z])`", PAGE)) - {"OPERATIONS_PER_NUMBER"}
-    assert named == {"WORKSPACE_BYTES", "FEWEST_FILTERS"}
+    assert named == {"WORKSPACE_BYTES", "BUNDLE_COLUMNS", "SLAB_CHANNELS"}
     assert all(hasattr(factored, name) for name in named)
 
 

@@ -20,6 +20,9 @@ CASES = [
     {"channels": (50, 2), "size": (7, 8), "stride": 2, "symmetry": "O(2)", "padding": 1},
     {"channels": (20, 2), "size": (7, 8), "cutoff": "soft", "kernel_size": 7},
     {"channels": (130, 2), "size": (6, 6)},
+    {"cutoff": "soft", "kernel_size": 7, "symmetry": "O(2)", "stride": 2, "padding": 3},
+    {"cutoff": "soft", "kernel_size": 7, "dilation": 2, "size": (15, 14), "response": "signed"},
+    {"channels": (96, 2), "groups": 2, "size": (7, 7), "response": "signed"},
     {"symmetry": "O(2)", "channels": (3, 4)},
     {"symmetry": "O(2)", "channels": (33, 2), "cutoff": "soft", "size": (7, 7)},
     {"cutoff": "soft", "response": "power"},
@@ -78,37 +81,27 @@ def test_factored_equals_direct_in_values_and_gradients(case, dtype, monkeypatch
         assert_same(fast, slow, BOUNDS[dtype])
 
 
-@pytest.mark.parametrize("symmetry", ["SO(2)", "O(2)"])
+@pytest.mark.parametrize("phis", [1, 2])
 @pytest.mark.parametrize("bytes_", [1, 2**18, 2**30])
-def test_plan_covers_all_filters_and_images_and_keeps_to_the_bound(bytes_, symmetry, monkeypatch):
+def test_pieces_cover_the_batch_and_keep_to_the_bound(bytes_, phis, monkeypatch):
     monkeypatch.setattr(factored, "WORKSPACE_BYTES", bytes_)
-    spec = BasisSpec.checked(7, cutoff="soft", symmetry=symmetry)
-    geometry = factored.Geometry(spec.radial_counts, symmetry == "O(2)", (1, 1), (3, 3), (1, 1))
+    spec = BasisSpec.checked(5)
+    geometry = factored.Geometry(spec.radial_counts, False, (1, 1), (2, 2), (1, 1))
     input, weight = torch.zeros(50, 8, 10, 10), torch.zeros(6, 8, spec.num_weights)
-    plan = factored.plan(input, weight, spec.tables()[0], geometry)
-    runs = [run for bundle in plan.bundles for run in bundle]
-    filters = [n for run in runs for n in range(run.filters.start, run.filters.stop)]
-    assert filters == list(range(spec.num_weights))
-    assert sum(run.num_products * run.num_maps for run in runs) == spec.num_maps
-    images = [n for piece in plan.pieces(50) for n in range(piece.start, piece.stop)]
-    assert images == list(range(50))
-    # phi twice, the maps of a run and the response: float32 numbers of one image
-    analysed = max(bundle[-1].filters.stop - bundle[0].filters.start for bundle in plan.bundles)
-    mixed = max(run.num_products * run.num_maps for run in runs)
-    numbers = (2 * analysed * 8 + (mixed + 1) * 6) * 10 * 10
-    bound = bytes_ * torch.get_num_threads()
-    assert plan.images == max(1, bound // (4 * numbers))
-    # Several bundles only where one image with all filters would not fit.
-    assert (len(plan.bundles) == 1) == (2 * 4 * spec.num_weights * 8 * 10 * 10 <= bound)
+    runs = list(factored.pieces(input, weight, spec.tables()[0], geometry, phis))
+    assert [n for run in runs for n in range(run.start, run.stop)] == list(range(50))
+    # phi (and in the backward pass what is made of it) and the maps: float32 numbers of one image
+    numbers = (phis * spec.num_weights * 8 + spec.num_maps * 6) * 10 * 10
+    longest = max(run.stop - run.start for run in runs)
+    fitting = bytes_ * torch.get_num_threads() // (4 * numbers)
+    assert longest == min(max(fitting, 1), 50)
 
 
-def test_orders_of_the_same_shape_are_mixed_together():
-    geometry = factored.Geometry((2, 2, 1, 1, 1), False, (1, 1), (0, 0), (1, 1))
-    assert factored.runs(geometry) == [
-        factored.Run(slice(0, 2), 1, 1),
-        factored.Run(slice(2, 6), 1, 2),
-        factored.Run(slice(6, 12), 3, 2),
-    ]
+def test_slabs_cover_the_channels():
+    for channels in (1, 127, 128, 129, 256, 1000):
+        runs = factored.slabs(channels)
+        assert [c for run in runs for c in range(run.start, run.stop)] == list(range(channels))
+        assert max(run.stop - run.start for run in runs) <= factored.SLAB_CHANNELS
 
 
 def test_gradients_only_where_wanted():

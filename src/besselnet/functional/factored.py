@@ -9,18 +9,18 @@ That is O(W H n^2 C_in (n^2 + C_out)) operations against O(W H n^3 C_in C_out) o
 input and the weights (and the response, if it is the amplitude) are kept for the backward pass, which
 computes phi again.
 
-What makes it fast in practice is the layout. The analysis is one convolution whose batch is
-(channel, image). Its result, sorted by filter, is a matrix with rows (filter, channel) and columns
-(image, pixel): each order is a run of rows, and orders with equally many radial functions make one batched
-product. The batch goes through in pieces and the orders in bundles, so that what is written is still in the
+What makes it fast in practice is the layout. Pixels are rows; (filter, channel) pairs, sorted by order,
+are columns. The analysis is then one depthwise convolution in channels-last memory of the channels,
+repeated once for each filter, and each order is a run of columns, ready for its product. The batch goes
+through in pieces, the channels in slabs and the orders in bundles, so that what is written is still in the
 cache when it is read.
 
 Both passes are registered with torch as operators, so that ``torch.compile`` and ``torch.export`` see one
-node each. Inside them there is no autograd.
+node each. Inside them there is no autograd, and buffers are reused.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -29,184 +29,136 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
 from besselnet.functional.basis import BasisSpec
-from besselnet.functional.orders import Geometry, Product, mixing_matrix, weight_gradient
+from besselnet.functional.orders import Geometry, Product, mixing_matrices, weight_gradient
 
 # Bound on what one piece of the batch needs at a time (one image at least), for each thread.
 WORKSPACE_BYTES = 4 * 2**20
-# Filters that are analysed together even if one image then exceeds the workspace: fewer would leave the
-# vector units empty.
-FEWEST_FILTERS = 16
+# Columns (filter, channel) analysed before they are mixed (one order at least).
+BUNDLE_COLUMNS = 1024
+# From this many channels on, one filter alone fills the vector units and makes a product large enough.
+WIDE = 48
+# Most channels analysed at once.
+SLAB_CHANNELS = 128
 
 
-class Run(NamedTuple):
-    """Neighbouring products of the same shape."""
-
-    filters: slice
-    num_products: int
-    num_maps: int
-
-
-def runs(geometry: Geometry) -> list[Run]:
-    """All products, neighbours of the same shape together."""
-
-    def shape(product: Product) -> tuple[int, int]:
-        return product.filters.stop - product.filters.start, product.num_maps
-
-    found = []
-    for (_, num_maps), group in groupby(geometry.products(), shape):
-        products = list(group)
-        filters = slice(products[0].filters.start, products[-1].filters.stop)
-        found.append(Run(filters, len(products), num_maps))
-    return found
+def bundles(geometry: Geometry, channels: int) -> list[list[Product]]:
+    """Runs of products with at most BUNDLE_COLUMNS columns together (one product at least)."""
+    most = 0 if channels >= WIDE else BUNDLE_COLUMNS // channels
+    runs: list[list[Product]] = []
+    for product in geometry.products():
+        filters = product.filters.stop - runs[-1][0].filters.start if runs else 0
+        if not runs or filters > most:
+            runs.append([])
+        runs[-1].append(product)
+    return runs
 
 
-class Plan(NamedTuple):
-    """How the work is divided."""
+class Block(NamedTuple):
+    """A run of filters that one convolution applies to all channels of a slab."""
 
-    bundles: list[list[Run]]
-    """What is analysed together."""
-    images: int
-    """How many images go through together."""
-
-    def pieces(self, batch: int) -> Iterator[slice]:
-        """Runs of the batch."""
-        for start in range(0, batch, self.images):
-            yield slice(start, min(start + self.images, batch))
-
-
-def plan(input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry) -> Plan:
-    """Bundles and pieces that keep two tensors like phi, and the maps, below the bound.
-
-    Two, because phi comes unsorted from the convolution, and the backward pass has its gradient.
-    """
-    rows, columns = geometry.output_size(input.shape[2], input.shape[3], bank.shape[-1])
-    outputs, channels = weight.shape[:2]
-    number = input.element_size() * rows * columns
-    bound = WORKSPACE_BYTES * torch.get_num_threads()
-    most = max(FEWEST_FILTERS, bound // (2 * channels * number))
-    count = -(-len(bank) // most)
-    bundles: list[list[Run]] = [[]]
-    for run in runs(geometry):
-        # Nearly equal shares: a short rest would cost as much as a whole bundle.
-        if bundles[-1] and run.filters.stop * count > len(bank) * len(bundles):
-            bundles.append([])
-        bundles[-1].append(run)
-    analysed = max(bundle[-1].filters.stop - bundle[0].filters.start for bundle in bundles)
-    mixed = max(run.num_products * run.num_maps for run in runs(geometry))
-    floats = 2 * analysed * channels + (mixed + 1) * outputs
-    return Plan(bundles, max(1, bound // (floats * number)))
+    filters: int
+    taps: Tensor
+    """Depthwise filter for columns (filter, channel); (filters c, 1, k, k)."""
 
 
 class Step(NamedTuple):
-    """The products of a run."""
+    """One matrix product between a block and the maps."""
 
-    rows: slice
-    """Of phi."""
+    block: int
     columns: slice
-    """The same in the whole mixing matrix."""
-    matrices: Tensor
-    """(products, maps O, rows of one product)."""
+    """Of the block."""
+    target: slice
+    """Columns of the maps."""
+    order: int
+    rows: slice
+    """Filters of the order's mixing matrix."""
+    matrix: Tensor
 
 
-def batches(matrix: Tensor, count: int) -> Tensor:
-    """Columns (of a matrix) cut into equal runs: (rows, count n) -> (count, rows, n), without a copy."""
-    return matrix.unflatten(1, (count, -1)).transpose(0, 1)
+class Slab:
+    """A bundle of products for some of the input channels: all that is the same for every piece.
 
-
-class Bundle:
-    """Some of the orders for a group of channels: all that is the same for every piece.
-
-    Rows of phi are (filter, channel), those of the maps (map, output channel); columns are
-    (image, pixel).
+    Few channels would leave the vector units empty: there one block holds all filters of the bundle, and
+    the channels are repeated for it. Many channels take a block for each filter, without any copy.
     """
 
-    def __init__(self, bundle: list[Run], bank: Tensor, matrix: Tensor, geometry: Geometry) -> None:
-        self.geometry = geometry
-        self.channels = matrix.shape[-1]
-        first, last = bundle[0].filters.start, bundle[-1].filters.stop
-        self.bank = bank[first:last].unsqueeze(1)
-        self.steps = []
-        for filters, count, num_maps in bundle:
-            columns = slice(filters.start * self.channels, filters.stop * self.channels)
-            start = first * self.channels
-            rows = slice(columns.start - start, columns.stop - start)
-            part = matrix[:num_maps].flatten(0, 1).flatten(1)[:, columns]
-            self.steps.append(Step(rows, columns, batches(part, count)))
-        self.buffer = bank.new_empty(0)
-
-    def analyse(self, images: Tensor) -> Tensor:
-        """phi of images (C, n, H, W); the next call overwrites it."""
-        g = self.geometry
-        maps = F.conv2d(
-            images.flatten(0, 1)[:, None], self.bank, None, g.stride, g.padding, g.dilation
-        )
-        if self.buffer.numel() < maps.numel():
-            self.buffer = torch.empty_like(maps).flatten()
-        phi = self.buffer[: maps.numel()].view(len(self.bank), len(maps), -1)
-        phi.copy_(maps.flatten(2).transpose(0, 1))
-        return phi.view(len(self.bank) * self.channels, -1)
-
-    def mix(self, phi: Tensor) -> Iterator[tuple[Step, Tensor, Tensor]]:
-        """Step by step: its part of phi, (products, rows, columns), and the maps it gives."""
-        for step in self.steps:
-            part = phi[step.rows].unflatten(0, (len(step.matrices), -1))
-            yield step, part, torch.bmm(step.matrices, part)
-
-    def add_power(self, images: Tensor, power: Tensor, linear: Tensor | None) -> None:
-        """Add the squares of the maps to ``power`` (O, columns), in float32 at least.
-
-        With ``linear`` the first map, that of order 0, is written there and left out of the sum.
-        """
-        for step, _, maps in self.mix(self.analyse(images)):
-            if linear is not None and step.rows.start == 0:
-                linear.copy_(maps[0])
-                continue
-            maps = maps.to(power.dtype).view(-1, *power.shape)
-            if len(maps) <= 2:
-                for part in maps:
-                    power.addcmul_(part, part)
-            else:
-                power += maps.square_().sum(0)
-
-    def pull_back(
+    def __init__(
         self,
-        images: Tensor,
-        slope: Tensor,
-        linear: Tensor | None,
-        total: Tensor,
-        target: Tensor | None,
+        channels: slice,
+        bundle: list[Product],
+        bank: Tensor,
+        matrices: list[Tensor],
+        geometry: Geometry,
     ) -> None:
-        """Add the gradient of the mixing matrix to ``total`` and that of the images to ``target``.
+        self.channels = channels
+        self.geometry = geometry
+        self.size = channels.stop - channels.start
+        first, last = bundle[0].filters.start, bundle[-1].filters.stop
+        each = 1 if self.size >= WIDE else last - first
+        self.blocks = [
+            Block(each, bank[n : n + each].repeat_interleave(self.size, 0).unsqueeze(1))
+            for n in range(first, last, each)
+        ]
+        self.steps: list[Step] = []
+        column = 0
+        for order, filters, num_maps in bundle:
+            width = num_maps * matrices[order].shape[-1]
+            target = slice(column, column + width)
+            column += width
+            run = 1 if each == 1 else filters.stop - filters.start
+            for n in range(filters.start, filters.stop, run):
+                rows = slice(n - filters.start, n - filters.start + run)
+                block, offset = divmod(n - first, each)
+                columns = slice(offset * self.size, (offset + run) * self.size)
+                matrix = matrices[order][rows, channels].reshape(-1, width)
+                self.steps.append(Step(block, columns, target, order, rows, matrix))
 
-        ``slope`` (O, columns) times a map is the gradient of that map; ``linear`` (O, columns), if
-        given, is the gradient of the first map instead. ``target`` (n, H, W, C) is None if the gradient
-        of the images is not wanted.
-        """
-        for step, part, maps in self.mix(self.analyse(images)):
-            if linear is not None and step.rows.start == 0:
-                maps[0] = linear
+    def analyse(self, images: Tensor) -> list[Tensor]:
+        """phi of channels-last images (n, c, H, W): for each block a matrix (pixels, filters c)."""
+        settings = (self.geometry.stride, self.geometry.padding, self.geometry.dilation)
+        phis = []
+        for filters, taps in self.blocks:
+            if self.size == 1:
+                maps = F.conv2d(images, taps, None, *settings)
             else:
-                maps.view(-1, *slope.shape).mul_(slope)
-            count, rows, _ = step.matrices.shape
-            gradient = batches(total[:rows, step.columns], count)
-            gradient.baddbmm_(maps, part.transpose(1, 2))
-            if target is not None:
-                # The gradient of phi takes its place, with pixels as rows.
-                pulled = part.view(part.shape[-1], -1)
-                torch.bmm(maps.transpose(1, 2), step.matrices, out=batches(pulled, count))
-                self._synthesise(step, pulled, target)
+                # repeat() lays its result out contiguously: repeat the channels-last view.
+                rows = images.permute(0, 2, 3, 1)
+                rows = rows.repeat(1, 1, 1, filters) if filters > 1 else rows
+                maps = F.conv2d(rows.permute(0, 3, 1, 2), taps, None, *settings, len(taps))
+            phis.append(maps.permute(0, 2, 3, 1).reshape(-1, len(taps)))
+        return phis
 
-    def _synthesise(self, step: Step, phi: Tensor, target: Tensor) -> None:
-        """Add the transpose of the analysis of phi, (image pixel, filter channel), to ``target``.
+    def mix(self, phis: list[Tensor], maps: Tensor, fresh: bool) -> None:
+        """Multiply phi with the weights into the maps; add to what is there unless ``fresh``."""
+        begun: set[int] = set()
+        for step in self.steps:
+            phi, target = phis[step.block][:, step.columns], maps[:, step.target]
+            if fresh and step.target.start not in begun:
+                torch.mm(phi, step.matrix, out=target)
+                begun.add(step.target.start)
+            else:
+                target.addmm_(phi, step.matrix)
 
-        A depthwise convolution in channels-last memory: on CPUs the only fast one with few outputs.
-        """
-        g = self.geometry
-        filters = slice(step.rows.start // self.channels, step.rows.stop // self.channels)
-        taps = self.bank[filters].repeat_interleave(self.channels, 0)
+    def add_weight_gradients(self, totals: list[Tensor], phis: list[Tensor], maps: Tensor) -> None:
+        """Add phi^T times the gradient of the maps to the gradients of the mixing matrices."""
+        for step in self.steps:
+            gradient = torch.mm(phis[step.block][:, step.columns].t(), maps[:, step.target])
+            total = totals[step.order][step.rows, self.channels]
+            total += gradient.view(total.shape)
+
+    def input_gradient(self, phis: list[Tensor], maps: Tensor, images: Tensor) -> Tensor:
+        """The gradient of the images from that of the maps. Overwrites phi."""
+        for step in self.steps:
+            torch.mm(maps[:, step.target], step.matrix.t(), out=phis[step.block][:, step.columns])
+        parts = [self._synthesise(b, phi, images) for b, phi in zip(self.blocks, phis)]
+        return sum(parts[1:], start=parts[0])
+
+    def _synthesise(self, block: Block, phi: Tensor, images: Tensor) -> Tensor:
+        """The transpose of the analysis with one block; (n, c, H, W)."""
+        g, taps = self.geometry, block.taps
         size = taps.shape[-1]
-        height, width = target.shape[1:3]
-        rows = phi.view(len(target), *g.output_size(height, width, size), len(taps))
+        height, width = images.shape[2:]
+        rows = phi.view(len(images), *g.output_size(height, width, size), len(taps))
         maps = rows.permute(0, 3, 1, 2)
         reach = [d * (size - 1) for d in g.dilation]
         if tuple(g.stride) == (1, 1) and all(r >= p for r, p in zip(reach, g.padding)):
@@ -219,8 +171,96 @@ class Bundle:
             result = F.conv_transpose2d(
                 maps, taps, None, g.stride, g.padding, rest, len(taps), g.dilation
             )
-        parts = result.permute(0, 2, 3, 1).unflatten(3, (-1, self.channels))
-        target += parts.sum(3)
+        if block.filters == 1:
+            return result
+        parts = result.permute(0, 2, 3, 1).unflatten(3, (block.filters, self.size))
+        return parts.sum(3).permute(0, 3, 1, 2)
+
+
+def slabs(channels: int) -> list[slice]:
+    """Runs of at most SLAB_CHANNELS channels, of nearly equal length."""
+    count = -(-channels // SLAB_CHANNELS)
+    bounds = [channels * i // count for i in range(count + 1)]
+    return [slice(*pair) for pair in pairwise(bounds)]
+
+
+def pieces(
+    input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry, phis: int
+) -> Iterator[slice]:
+    """Runs of the batch whose maps and ``phis`` tensors like phi stay below the bound."""
+    rows, columns = geometry.output_size(input.shape[2], input.shape[3], bank.shape[-1])
+    outputs, channels = weight.shape[:2]
+    floats = max(
+        phis * (bundle[-1].filters.stop - bundle[0].filters.start) * channels
+        + sum(product.num_maps for product in bundle) * outputs
+        for bundle in bundles(geometry, channels)
+    )
+    bound = WORKSPACE_BYTES * torch.get_num_threads()
+    size = max(1, bound // (floats * rows * columns * input.element_size()))
+    for start in range(0, len(input), size):
+        yield slice(start, min(start + size, len(input)))
+
+
+class Bundle:
+    """Some of the products of a group of channels."""
+
+    def __init__(
+        self, bundle: list[Product], bank: Tensor, matrices: list[Tensor], geometry: Geometry
+    ) -> None:
+        self.num_maps = sum(product.num_maps for product in bundle)
+        channels, self.outputs = matrices[0].shape[1], matrices[0].shape[-1]
+        self.slabs = [Slab(s, bundle, bank, matrices, geometry) for s in slabs(channels)]
+
+    def analyse(self, images: Tensor) -> list[list[Tensor]]:
+        """phi of every slab of channels-last images (n, C, H, W)."""
+        return [slab.analyse(images[:, slab.channels]) for slab in self.slabs]
+
+    def mix(self, phis: list[list[Tensor]]) -> Tensor:
+        """Maps whose squares are part of the response; (pixels, maps O)."""
+        maps = phis[0][0].new_empty(len(phis[0][0]), self.num_maps * self.outputs)
+        for slab, phi in zip(self.slabs, phis):
+            slab.mix(phi, maps, fresh=slab is self.slabs[0])
+        return maps
+
+    def power(self, images: Tensor, linear: bool) -> tuple[Tensor, Tensor | None]:
+        """Squares of the maps, added up in float32 at least; (pixels, O).
+
+        With ``linear`` the first map, that of order 0, is returned as it is and left out of the sum.
+        """
+        maps = self.mix(self.analyse(images))
+        maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+        first = maps[:, : self.outputs]
+        kept = first.clone() if linear else None
+        if linear:
+            first.zero_()
+        return maps.square_().view(-1, self.num_maps, self.outputs).sum(1), kept
+
+    def pull_back(
+        self,
+        images: Tensor,
+        slope: Tensor,
+        linear: Tensor | None,
+        totals: list[Tensor],
+        target: Tensor | None,
+        fresh: bool,
+    ) -> None:
+        """Add the gradients of the mixing matrices to ``totals`` and that of the images to ``target``.
+
+        ``slope`` (pixels, 1, O) times a map is the gradient of that map; ``linear`` (pixels, O), if
+        given, is the gradient of the first map instead. If ``fresh``, the target is written; it is None
+        if the gradient of the images is not wanted.
+        """
+        phis = self.analyse(images)
+        maps = self.mix(phis)
+        maps.view(-1, self.num_maps, self.outputs).mul_(slope)
+        if linear is not None:
+            maps[:, : self.outputs] = linear
+        for slab, phi in zip(self.slabs, phis):
+            slab.add_weight_gradients(totals, phi, maps)
+            if target is not None:
+                part = target[:, slab.channels]
+                gradient = slab.input_gradient(phi, maps, images)
+                part.copy_(gradient) if fresh else part.add_(gradient)
 
 
 def group_slices(groups: int, channels: int) -> list[slice]:
@@ -228,15 +268,14 @@ def group_slices(groups: int, channels: int) -> list[slice]:
     return [slice(g * each, (g + 1) * each) for g in range(groups)]
 
 
-def as_columns(maps: Tensor) -> Tensor:
-    """(n, O, H', W') as a contiguous matrix (O, columns)."""
-    return maps.transpose(0, 1).flatten(1).contiguous()
+def as_rows(maps: Tensor) -> Tensor:
+    """(n, O, H', W') as a contiguous matrix (pixels, O)."""
+    return maps.permute(0, 2, 3, 1).reshape(-1, maps.shape[1]).contiguous()
 
 
-def write_columns(target: Tensor, columns: Tensor) -> None:
-    """Write a matrix (O, columns) to maps (n, O, H', W')."""
-    images, outputs, *size = target.shape
-    target.copy_(columns.view(outputs, images, *size).transpose(0, 1))
+def write_rows(target: Tensor, rows: Tensor) -> None:
+    """Write a matrix (pixels, O) to maps (n, O, H', W')."""
+    target.copy_(rows.view(len(target), *target.shape[2:], -1).permute(0, 3, 1, 2))
 
 
 @torch.library.custom_op("besselnet::factored_response", mutates_args=())
@@ -261,21 +300,21 @@ def factored_response(
     output, linear = _empty_response(input, weight, bank, geometry, signed)
     bank = bank[geometry.sorted_rows()]
     for ins, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
-        matrix = mixing_matrix(weight[outs], geometry)
-        division = plan(input, weight[outs], bank, geometry)
-        bundles = [Bundle(bundle, bank, matrix, geometry) for bundle in division.bundles]
-        for run in division.pieces(len(input)):
-            images = input[run, ins].transpose(0, 1).contiguous()
-            power = output.new_zeros(matrix.shape[1], output[run, 0].numel())
-            kept = torch.empty_like(power) if signed else None
-            for bundle in bundles:
-                bundle.add_power(images, power, kept if bundle is bundles[0] else None)
+        matrices = mixing_matrices(weight[outs], geometry)
+        first, *others = (
+            Bundle(b, bank, matrices, geometry) for b in bundles(geometry, weight.shape[1])
+        )
+        for run in pieces(input, weight[outs], bank, geometry, phis=1):
+            images = input[run, ins].contiguous(memory_format=torch.channels_last)
+            power, kept = first.power(images, linear=signed)
+            for bundle in others:
+                power += bundle.power(images, linear=False)[0]
             if response != "power":
                 # The smallest normal number stands for 0, where the root has no slope.
                 power = power.clamp_min_(torch.finfo(power.dtype).tiny).sqrt_()
-            write_columns(output[run, outs], power)
+            write_rows(output[run, outs], power)
             if kept is not None:
-                write_columns(linear[run, outs], kept)
+                write_rows(linear[run, outs], kept)
     return output, linear
 
 
@@ -325,26 +364,24 @@ def factored_gradient(
     weight_gradients = []
     bank = bank[geometry.sorted_rows()]
     for ins, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
-        matrix = mixing_matrix(weight[outs], geometry)
-        total = matrix.new_zeros(2 * matrix.shape[1], matrix[0, 0].numel())
-        division = plan(input, weight[outs], bank, geometry)
-        bundles = [Bundle(bundle, bank, matrix, geometry) for bundle in division.bundles]
-        for run in division.pieces(len(input)):
-            images = input[run, ins].transpose(0, 1).contiguous()
+        matrices = mixing_matrices(weight[outs], geometry)
+        totals = [m.new_zeros(m.shape) for m in matrices]
+        first, *others = (
+            Bundle(b, bank, matrices, geometry) for b in bundles(geometry, weight.shape[1])
+        )
+        # The synthesis writes as much as it reads.
+        for run in pieces(input, weight[outs], bank, geometry, phis=2):
+            images = input[run, ins].contiguous(memory_format=torch.channels_last)
             # d response / d map = map / amplitude, or 2 map for the power
-            slope = as_columns(gradient[run, outs])
-            slope = 2 * slope if amplitude is None else slope / as_columns(amplitude[run, outs])
-            slope = slope.to(input.dtype)
-            straight = None if linear is None else as_columns(linear[run, outs]).to(input.dtype)
-            target = (
-                torch.zeros_like(images.permute(1, 2, 3, 0)).contiguous() if with_input else None
-            )
-            for bundle in bundles:
-                first = straight if bundle is bundles[0] else None
-                bundle.pull_back(images, slope, first, total, target)
-            if target is not None:
-                input_gradient[run, ins] = target.permute(0, 3, 1, 2)
-        weight_gradients.append(weight_gradient(total.view_as(matrix), geometry))
+            slope = as_rows(gradient[run, outs])
+            slope = 2 * slope if amplitude is None else slope / as_rows(amplitude[run, outs])
+            slope = slope.to(input.dtype).unsqueeze(1)
+            straight = None if linear is None else as_rows(linear[run, outs]).to(input.dtype)
+            target = input_gradient[run, ins] if with_input else None
+            first.pull_back(images, slope, straight, totals, target, fresh=True)
+            for bundle in others:
+                bundle.pull_back(images, slope, None, totals, target, fresh=False)
+        weight_gradients.append(weight_gradient(totals, geometry))
     return input_gradient, torch.cat(weight_gradients)
 
 
