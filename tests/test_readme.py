@@ -1,12 +1,22 @@
-"""The Python in the README runs as it stands."""
+"""The Python in the README runs as it stands, and its numbers are those of the committed results."""
 
+import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+
+
+def table_below(heading):
+    """The rows of the first table under a heading, as lists of cells."""
+    section = README.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip(" *") for cell in row.strip("|").split("|")] for row in rows[1:]]
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
@@ -16,3 +26,40 @@ def test_snippet(number, capsys):
     assert capsys.readouterr().out
     if "difference" in names:
         assert names["difference"].abs().max() < 1e-5
+
+
+def score(folder, method):
+    """Mean and deviation over the seeds of a method, as the README writes them."""
+    files = sorted((ROOT / "results" / "here" / folder).glob(f"{method}.seed*.json"))
+    values = [100 * json.loads(file.read_text())["accuracy"] for file in files]
+    if len(values) < 3:
+        return "not run yet"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+def test_few_labels():
+    rows = table_below("With few labels")
+    assert [row[0] for row in rows] == ["120", "1 200"]
+    for row, folder in zip(rows, ("mnist-upright-low", "mnist-upright-inter")):
+        peer = score(folder, "tuned-e-2-cnn-irreps-1.so-2")
+        assert row[1:3] == [score(folder, "besselnet_small.so-2"), peer]
+
+
+def test_speed():
+    """Every row of the table of speed is in the results of the benchmark."""
+    report = json.loads((ROOT / "benchmarks" / "results" / "network.json").read_text())
+    results = report["cases"][0]["results"]
+    names = {"plain CNN": "CNN", "escnn SO(2), irreps <= 1": "escnn SO(2) irreps<=1"}
+    names["escnn O(2), irreps <= 1"] = "escnn O(2) irreps<=1"
+    for ours, theirs in (
+        ("besselnet, {} cut-off", "factored"),
+        ("the paper's algorithm, {}", "direct"),
+    ):
+        names |= {ours.format(cutoff): f"{theirs} {cutoff}" for cutoff in ("soft", "strong")}
+    rows = table_below("How fast")
+    assert len(rows) == 9
+    for name, parameters, *ratios, _ in rows:
+        result = results[names.get(name, name)]
+        assert parameters == f"{result['parameters']:,}"
+        measures = ("training", "forward", "memory")
+        assert ratios == [f"{result['ratios'][measure]:.2f}" for measure in measures]
