@@ -63,6 +63,7 @@ def test_scores_are_means_and_sample_deviations(results):
         (Score(93, 2, 3), Score(90, 0.1, 3), "unclear"),
         (Score(93, None, 1), Score(90, 1, 3), "above"),
         (Score(88.5, None, 1), Score(90, 1, 3), "same"),
+        (Score(88.5, None, 1), Score(90, None, 1), "unknown"),
     ],
 )
 def test_a_difference_is_judged_by_both_deviations(ours, theirs, verdict):
@@ -85,7 +86,9 @@ def test_ranks_are_of_those_that_were_run_and_ties_share_one(results):
         "B-CNN k_max SO(2)": 5,
     }
     assert entry(tables, STRONG, UPRIGHT_LOW).paper_rank == 1
-    assert finishes(tables, "our")[OWN] == (2, 2, 2)
+    # Where it was the only one, and on validation images, nobody is first.
+    assert entry(tables, OWN, ColumnKey("My cells", "upright", "low")).our_rank is None
+    assert finishes(tables, "our")[OWN] == (1, 1, 1)
     assert finishes(tables, "paper")[STRONG] == (8, 17, 30)
 
 
@@ -114,6 +117,11 @@ def test_both_readings_of_a_model_are_given(results):
     ]
 
 
+def test_a_tuned_model_is_no_reading_of_a_row_of_the_paper():
+    tuned = make_result(0.85, method="tuned HNet", model="hnet_so2_1")
+    assert not [r for table in collect([tuned]) for r in readings(table.entries.values())]
+
+
 def test_the_same_cell_twice_is_refused(results):
     with pytest.raises(ValueError, match="two results for MNIST upright low"):
         collect([*results, results[0]])
@@ -135,6 +143,63 @@ def test_markdown_shows_theirs_ours_and_what_is_missing(report):
     assert "79.67 ± 2.57 (B-CNN k_max/2 SO(2)): +10.33" in text
     for target in re.findall(r"\]\((figures/[^)]+)\)", text):
         assert (report / target).stat().st_size > 0
+
+
+def test_the_report_says_how_much_was_run(report, results):
+    text = (report / "report.md").read_text()
+    assert (
+        "9 trainings were run here. Of the paper's 450 cells 4 were run; something was run in 1 of its "
+        "30 columns. Of these, 2 above the paper, 2 the same within two standard deviations. 1 more cell "
+        "is of a network that the paper does not have. 2 cells are in columns"
+    ) in text
+    assert "MNIST<br>upright low<br>120 images" in text
+    page = (report / "report.html").read_text()
+    assert "Of the paper&#x27;s 450 cells 4 were run" in page
+
+
+def ablation():
+    """A first row in the middle of the alphabet, and changes of it; two of them were run once."""
+    runs = [
+        ("basis", {}, (0.86, 0.88)),
+        ("a slow one", {"learning_rate": 0.003}, (0.80, 0.81)),
+        ("many at once", {"batch_size": 64}, (0.89,)),
+        ("small", {"warmup": 0.1, "batch_size": 8}, (0.70,)),
+    ]
+    results = []
+    for method, changes, accuracies in runs:
+        for seed, accuracy in enumerate(accuracies):
+            kind = {"method": method, "group": "", "model": "besselnet_small", "judge": "val"}
+            train = {"learning_rate": 0.01, "batch_size": 16, "seed": seed, **changes}
+            config = {"data": {"seed": seed}, "model": {"options": {}}, "train": train}
+            results.append({**make_result(accuracy, seed=seed, **kind), "config": config})
+    return sorted(results, key=lambda result: result["cell"]["method"])
+
+
+@pytest.fixture(scope="module")
+def ablation_report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ablation")
+    write_report(ablation(), folder, "ablation")
+    return folder
+
+
+def test_variants_are_compared_with_the_one_they_vary(ablation_report):
+    text = (ablation_report / "report.md").read_text()
+    rows = [line.split(" | ")[:5] for line in text.splitlines() if line.startswith("| ")][2:]
+    assert rows == [
+        ["| basis", "87.00 ± 1.41", "2", "", ""],
+        ["| many at once", "89.00", "1", "+2.00 =", "batch_size 64"],
+        ["| a slow one", "80.50 ± 0.71", "2", "-6.50 ▼", "learning_rate 0.003"],
+        ["| small", "70.00", "1", "-17.00 ▼", "batch_size 8, warmup 0.1"],
+    ]
+    assert "Judged on validation images." in text
+
+
+def test_without_a_counterpart_the_tables_of_the_paper_are_left_out(ablation_report):
+    assert [table.name for table in collect(ablation())] == ["MNIST, beyond the paper"]
+    assert sum(e.paper is not None for t in collect([]) for e in t.entries.values()) == 450
+    text = (ablation_report / "report.md").read_text()
+    assert "79.67" not in text
+    assert "None of them has a counterpart in the paper" in text
 
 
 def test_the_page_needs_nothing_from_elsewhere(report):
@@ -159,6 +224,9 @@ def open_page(page, state, folder):
     """The document as a browser has it at the address `#state`; its profile goes to `folder`."""
     address = f"{page.as_uri()}#{state}"
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000")
+    # Nothing but the page: a new profile would greet, update itself and call home.
+    options += ("--no-first-run", "--disable-background-networking", "--disable-sync")
+    options += ("--disable-component-update", "--disable-dev-shm-usage")
     profile = f"--user-data-dir={folder / 'profile'}"
     done = subprocess.run(
         [chromium, *options, profile, "--dump-dom", address],
@@ -221,6 +289,40 @@ def test_a_click_on_a_heading_sorts(report, tmp_path):
     rows = rows_of(document, "table0")
     assert rows[0][0] == "besselnet_small"
     assert 'aria-sort="descending"' in document
+
+
+@in_browser
+def test_the_page_leaves_out_what_the_filters_empty(report, tmp_path):
+    document = open_page(report / "report.html", "data_set=MNIST&run=1", tmp_path)
+    shown = [
+        heading
+        for attributes, heading in re.findall(r"<section ([^>]*)><h2>(.*?)</h2>", document)
+        if "hidden" not in attributes
+    ]
+    assert "MNIST-rot, MNIST" in shown
+    assert "Galaxy10 DECals" not in shown
+    assert "My cells, beyond the paper" not in shown
+    # The small tables obey as well.
+    assert {row[0] for row in rows_of(document, "summary0")} == {"MNIST upright low"}
+    assert [row[0] for row in rows_of(document, "summary1")] == [
+        "vanilla CNN",
+        "HNet order 1",
+        "B-CNN k_max",
+        "B-CNN k_max/2",
+        "besselnet_small",
+    ]
+
+
+@in_browser
+@pytest.mark.parametrize(("column", "index"), [("accuracy", 1), ("difference", 3), ("runs", 2)])
+def test_variants_sort_by_number(ablation_report, tmp_path, column, index):
+    state = f"sort=table0-0:column{index}:asc"
+    rows = rows_of(open_page(ablation_report / "report.html", state, tmp_path), "table0-0")
+    numbers = [float(row[index].split()[0]) for row in rows if row[index]]
+    assert numbers == sorted(numbers), column
+    assert [bool(row[index]) for row in rows] == [True] * len(numbers) + [False] * (
+        4 - len(numbers)
+    )
 
 
 def test_a_result_survives_its_file(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 from besselnet.atomic import write_atomically
 from besselnet.study.report.collect import collect
 from besselnet.study.report.figures import draw_figures
-from besselnet.study.report.markdown import LEGEND, markdown
+from besselnet.study.report.markdown import markdown
 from besselnet.study.report.page import page
 
 __all__ = ["write_report"]
@@ -30,7 +30,7 @@ def write_report(
         write_atomically(folder / "figures" / drawing.file, drawing.svg)
     files = {
         folder / "report.md": markdown(tables, figures, title),
-        folder / "report.html": page(tables, figures, title, LEGEND),
+        folder / "report.html": page(tables, figures, title),
     }
     for path, text in files.items():
         write_atomically(path, text)

@@ -6,13 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from besselnet.models import paper_models
-from besselnet.study.reference import published
+from besselnet.study.reference import published, training_images
 
-__all__ = ["ColumnKey", "Comparison", "Entry", "RowKey", "Score", "Table", "collect"]
+__all__ = [
+    "ColumnKey",
+    "Comparison",
+    "Entry",
+    "RowKey",
+    "Score",
+    "Table",
+    "collect",
+    "finishes",
+    "readings",
+]
 
 MISSING = "–"
 # How far apart, in standard deviations, two numbers may lie and still count as the same.
 DEVIATIONS = 2.0
+_MARKS = {"above": "▲", "below": "▼", "same": "=", "unclear": "~", "unknown": "?"}
 
 
 class ColumnKey(NamedTuple):
@@ -33,6 +44,12 @@ class ColumnKey(NamedTuple):
     @property
     def full_title(self) -> str:
         return f"{self.data_set} {self.title}"
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether the paper has this column."""
+        known = {(n.data_set, n.augmentation, n.regime) for n in published()}
+        return self[:3] in known and self[3:] == ("paper", "test")
 
 
 class RowKey(NamedTuple):
@@ -66,7 +83,7 @@ class Comparison(NamedTuple):
     """Ours minus theirs, in points, judged by the standard deviations that are known.
 
     `verdict`: "above" or "below" if beyond `DEVIATIONS` of both deviations, "same" if within both,
-    "unclear" if beyond one of them only.
+    "unclear" if beyond one of them only, "unknown" if no deviation is known.
     """
 
     difference: float
@@ -74,7 +91,7 @@ class Comparison(NamedTuple):
 
     @property
     def mark(self) -> str:
-        return {"above": "▲", "below": "▼", "same": "=", "unclear": "~"}[self.verdict]
+        return _MARKS[self.verdict]
 
 
 @dataclass
@@ -83,9 +100,11 @@ class Entry:
 
     Attributes:
         ours, paper: None where missing.
-        our_rank, paper_rank: 1 for the best of the column; equal numbers share a rank.
+        our_rank, paper_rank: 1 for the best of the column; equal numbers share a rank. A method that
+            was run alone has none.
         curves: learning curve of each run.
         models: names of the models that were run.
+        settings: of the model and of the training, of the first run.
     """
 
     column: ColumnKey
@@ -101,6 +120,7 @@ class Entry:
     models: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     curves: list[Mapping[str, list[float]]] = field(default_factory=list)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def comparison(self) -> Comparison | None:
@@ -118,6 +138,16 @@ class Table:
     rows: list[RowKey]
     entries: dict[tuple[RowKey, ColumnKey], Entry]
 
+    @property
+    def is_paper(self) -> bool:
+        """Whether the paper has numbers in it."""
+        return any(entry.paper is not None for entry in self.entries.values())
+
+    def train_images(self, key: ColumnKey) -> int | None:
+        """How many images train in a column; of those run, if some were, else as in the paper."""
+        counts = [e.train_images for e in self.column(key) if e.train_images is not None]
+        return counts[0] if counts else training_images().get((key.data_set, key.regime))
+
     def column(self, key: ColumnKey) -> list[Entry]:
         """Its entries, from the first row to the last."""
         return [self.entries[row, key] for row in self.rows if (row, key) in self.entries]
@@ -128,7 +158,9 @@ def compare(ours: Score, theirs: Score) -> Comparison:
     difference = ours.mean - theirs.mean
     known = [std for std in (ours.std, theirs.std) if std is not None]
     beyond = [abs(difference) > DEVIATIONS * std for std in known]
-    if all(beyond):
+    if not known:
+        verdict = "unknown"
+    elif all(beyond):
         verdict = "above" if difference > 0 else "below"
     else:
         verdict = "unclear" if any(beyond) else "same"
@@ -136,10 +168,13 @@ def compare(ours: Score, theirs: Score) -> Comparison:
 
 
 def collect(results: Iterable[Mapping[str, Any]]) -> list[Table]:
-    """The tables of the paper, and one more for each data set that it does not have.
+    """The tables of the paper, and one more for each data set with columns that it does not have.
 
-    Methods of our own follow the paper's rows.
+    Methods of our own follow the paper's rows. Where there are results and none belongs in a table of
+    the paper, those tables are left out.
     """
+    places = _by_place(results)
+    beside_paper = not places or any(column.is_paper for _, column in places)
     entries: dict[tuple[RowKey, ColumnKey], Entry] = {}
     table_of: dict[ColumnKey, str] = {}
     rows: list[RowKey] = [RowKey(*row) for row in _paper_rows()]
@@ -147,14 +182,14 @@ def collect(results: Iterable[Mapping[str, Any]]) -> list[Table]:
         table: ", ".join(dict.fromkeys(n.data_set for n in published() if n.table == table))
         for table in dict.fromkeys(number.table for number in published())
     }
-    for number in published():
+    for number in published() if beside_paper else ():
         column = ColumnKey(number.data_set, number.augmentation, number.regime)
         row = RowKey(number.method, number.group)
         table_of.setdefault(column, titles[number.table])
         score = Score(number.accuracy, number.std, 3)
         entries[row, column] = Entry(column, row, paper=score)
     paper_rows = set(rows)
-    for (row, column), runs in _by_place(results).items():
+    for (row, column), runs in places.items():
         if row not in rows:
             rows.append(row)
         table_of.setdefault(column, f"{column.data_set}, beyond the paper")
@@ -164,7 +199,8 @@ def collect(results: Iterable[Mapping[str, Any]]) -> list[Table]:
     for name in dict.fromkeys(table_of.values()):
         columns = [column for column, table in table_of.items() if table == name]
         own = {row for row, column in entries if column in columns}
-        there = [row for row in rows if row in own or (row in paper_rows and _is_paper(columns))]
+        beside = any(column.is_paper for column in columns)
+        there = [row for row in rows if row in own or (row in paper_rows and beside)]
         chosen = {
             (row, column): entries[row, column]
             for column in columns
@@ -181,11 +217,6 @@ def collect(results: Iterable[Mapping[str, Any]]) -> list[Table]:
 def _paper_rows() -> list[tuple[str, str]]:
     """The rows of the paper in its order."""
     return list(dict.fromkeys((number.method, number.group) for number in published()))
-
-
-def _is_paper(columns: Sequence[ColumnKey]) -> bool:
-    known = {(n.data_set, n.augmentation, n.regime) for n in published()}
-    return any(column[:3] in known and column[3:] == ("paper", "test") for column in columns)
 
 
 def _by_place(
@@ -223,12 +254,16 @@ def _fill(entry: Entry, runs: Sequence[Mapping[str, Any]]) -> None:
     entry.models = tuple(dict.fromkeys(run["model"]["name"] for run in runs))
     entry.notes = tuple(dict.fromkeys(note for run in runs for note in run["notes"]))
     entry.curves = [run["curve"] for run in runs]
+    config = runs[0].get("config", {})
+    entry.settings = {part: config.get(part, {}) for part in ("data", "model", "train")}
 
 
 def _rank(entries: Sequence[Entry]) -> None:
     def ranks(score_of: Callable[[Entry], Score | None]) -> dict[int, int]:
         # Rounded as printed: numbers that read alike rank alike.
         means = {i: round(score.mean, 2) for i, e in enumerate(entries) if (score := score_of(e))}
+        if len(means) < 2:
+            return {}
         return {i: 1 + sum(other > mean for other in means.values()) for i, mean in means.items()}
 
     for i, rank in ranks(lambda entry: entry.ours).items():
@@ -238,12 +273,15 @@ def _rank(entries: Sequence[Entry]) -> None:
 
 
 def finishes(tables: Iterable[Table], whose: str) -> dict[RowKey, tuple[int, int, int]]:
-    """(first places, places among the first three, columns) of each row, `whose` = "paper" or "our"."""
+    """(first places, places among the first three, columns) of each row, `whose` = "paper" or "our".
+
+    Columns with one method only, and those that were judged on validation images, do not count.
+    """
     counts: dict[RowKey, tuple[int, int, int]] = {}
     for table in tables:
         for entry in table.entries.values():
             rank = entry.paper_rank if whose == "paper" else entry.our_rank
-            if rank is not None:
+            if rank is not None and entry.column.judge == "test":
                 first, three, columns = counts.get(entry.row, (0, 0, 0))
                 counts[entry.row] = (first + (rank == 1), three + (rank <= 3), columns + 1)
     return counts
@@ -252,7 +290,7 @@ def finishes(tables: Iterable[Table], whose: str) -> dict[RowKey, tuple[int, int
 def readings(entries: Iterable[Entry]) -> list[tuple[Entry, RowKey, RowKey]]:
     """(entry, the row of the paper that its model is by name, and by the published code).
 
-    Only for models that have two readings.
+    Only for models that have two readings, run as a row of the paper.
     """
     by_name = {models["by_name"]: RowKey(*row) for row, models in paper_models().items()}
     by_code = {
@@ -262,6 +300,8 @@ def readings(entries: Iterable[Entry]) -> list[tuple[Entry, RowKey, RowKey]]:
     }
     found = []
     for entry in entries:
+        if entry.paper is None:
+            continue
         for model in entry.models:
             if model in by_code:
                 name_row = by_name.get(model, RowKey("none", ""))

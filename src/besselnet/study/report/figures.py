@@ -4,16 +4,16 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.ticker import ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from besselnet.study.reference import training_images
 from besselnet.study.report.collect import ColumnKey, Entry, RowKey, Table
 
-__all__ = ["Drawing", "Figures", "draw_figures"]
+__all__ = ["EXPLANATIONS", "Drawing", "Figures", "draw_figures"]
 
 # One hue for a family of methods, as dark as the method is late in the family.
 _HUES = {
@@ -24,6 +24,9 @@ _HUES = {
     "B-CNN": "Oranges",
 }
 _OWN_HUE = "RdPu"
+# More methods than this in one hue cannot be told apart by it.
+_MOST_IN_A_HUE = 5
+_MARKERS = "osD^vPX*<>hp"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Drawing:
     data_set: str
     augmentation: str
     regime: str = ""
+    ran: bool = True
 
 
 @dataclass
@@ -59,47 +63,69 @@ CURVES, SIZES, COSTS = (
     "Accuracy against time and operations",
 )
 SECTIONS = (CURVES, SIZES, COSTS)
+EXPLANATIONS = {
+    CURVES: "Accuracy (in per cent) and loss after each epoch of what was run here; a line for each run.",
+    SIZES: "Large marks and solid lines: here. Small marks and dotted lines: the paper.",
+    COSTS: "Mean accuracy of what was run here; the bars are one standard deviation of the runs. The time "
+    "is that of the machines that were used, perhaps with other work on them. Multiply-adds are for one "
+    "image, once through the network, and stand for energy.",
+}
+
+
+class _Style(NamedTuple):
+    """How a method looks in every figure."""
+
+    colour: Any
+    marker: str
 
 
 def draw_figures(tables: Sequence[Table]) -> Figures:
     """Every figure for which there are results; sizes also from the paper alone."""
     figures = Figures()
+    styles = _styles(list(dict.fromkeys(row for table in tables for row in table.rows)))
     for table in tables:
-        colours = _colours(table.rows)
         for column in table.columns:
             ran = [entry for entry in table.column(column) if entry.ours is not None]
             if ran:
-                figures.drawings.append(_drawing(CURVES, column, _draw_curves(ran, colours)))
-                figures.drawings.append(_drawing(COSTS, column, _draw_costs(ran, colours)))
+                figures.drawings.append(_drawing(CURVES, column, _draw_curves(ran, styles)))
+                figures.drawings.append(_drawing(COSTS, column, _draw_costs(ran, styles)))
         for data_set, augmentation in dict.fromkeys(c[:2] for c in table.columns):
             entries = [
                 e
                 for e in table.entries.values()
                 if e.column[:2] == (data_set, augmentation) and e.column[3:] == ("paper", "test")
             ]
-            drawn = _draw_sizes(entries, colours)
-            if drawn is not None:
+            if len({e.column for e in entries}) > 1:
                 key = ColumnKey(data_set, augmentation, "")
-                figures.drawings.append(_drawing(SIZES, key, drawn))
+                ran_here = any(e.ours is not None for e in entries)
+                drawn = _draw_sizes(entries, styles)
+                figures.drawings.append(_drawing(SIZES, key, drawn, ran_here))
     return figures
 
 
-def _drawing(section: str, column: ColumnKey, figure: Figure) -> Drawing:
+def _drawing(section: str, column: ColumnKey, figure: Figure, ran: bool = True) -> Drawing:
     title = column.full_title.strip()
     file = re.sub(r"[^a-z0-9]+", "-", f"{section} {title}".lower()).strip("-") + ".svg"
     return Drawing(
-        section, title, file, _svg(figure), column.data_set, column.augmentation, column.regime
+        section,
+        title,
+        file,
+        _svg(figure),
+        column.data_set,
+        column.augmentation,
+        column.regime,
+        ran,
     )
 
 
-def _draw_curves(entries: Sequence[Entry], colours: dict[RowKey, Any]) -> Figure:
+def _draw_curves(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figure:
     """Training loss and accuracy (validation too, where there is one) against the epoch."""
     shown = [
         name
         for name in ("train_accuracy", "val_accuracy", "train_loss", "val_loss")
         if any(name in curve for entry in entries for curve in entry.curves)
     ]
-    figure = Figure(figsize=(4.5 * len(shown), 3.6), layout="constrained")
+    figure = Figure(figsize=_size(4.0 * len(shown), 3.4, entries), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown):
         for entry in entries:
             # A thin line for each run; one of them stands for the method in the legend.
@@ -108,48 +134,66 @@ def _draw_curves(entries: Sequence[Entry], colours: dict[RowKey, Any]) -> Figure
                 axes.plot(
                     curve["epoch"],
                     [scale * value for value in curve[name]],
-                    color=colours[entry.row],
-                    linewidth=1.0 if entry.paper else 2.0,
+                    color=styles[entry.row].colour,
+                    linewidth=1.0,
                     label=entry.row.title if i == 0 else None,
                 )
-        axes.set(xlabel="epoch", title=name.replace("_", " ").replace("train", "training"))
+        title = name.replace("_", " ").replace("train", "training").replace("val", "validation")
+        axes.set(xlabel="epoch", title=title + (", %" if "accuracy" in name else ""))
         axes.grid(alpha=0.3)
         if "loss" in name:
             axes.set_yscale("log")
     return _with_legend(figure)
 
 
-def _draw_costs(entries: Sequence[Entry], colours: dict[RowKey, Any]) -> Figure:
+def _draw_costs(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figure:
     """Accuracy against the time of the training and against multiply-adds for an image."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=_size(8.0, 3.4, entries), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for axes, quantity, label in (
-        (left, "seconds", "training, seconds"),
-        (right, "multiply_adds", "multiply-adds for an image"),
+    for axes, label, values in (
+        (left, "training, minutes", [(e.seconds or 0.0) / 60 for e in entries]),
+        (
+            right,
+            "multiply-adds for an image, millions",
+            [(e.multiply_adds or 0) / 1e6 for e in entries],
+        ),
     ):
-        for entry in entries:
+        for entry, value in zip(entries, values):
             if entry.ours is not None:
                 axes.errorbar(
-                    getattr(entry, quantity),
+                    value,
                     entry.ours.mean,
                     yerr=entry.ours.std,
-                    fmt="o",
+                    fmt=styles[entry.row].marker,
                     capsize=3,
-                    color=colours[entry.row],
+                    color=styles[entry.row].colour,
                     label=entry.row.title,
                 )
         axes.set(xlabel=label, xscale="log")
-        axes.grid(alpha=0.3, which="both")
+        # Wide enough that a few near values do not look far apart, nor a single one strange.
+        low, high = min(values), max(values)
+        if low > 0:
+            middle = (low * high) ** 0.5
+            reach = max(3.0, 1.3 * (high / low) ** 0.5)
+            axes.set_xlim(middle / reach, middle * reach)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.grid(alpha=0.3)
+    low, high = left.get_ylim()
+    margin = max(0.0, 4.0 - (high - low)) / 2
+    left.set_ylim(low - margin, high + margin)
     left.set_ylabel("accuracy, %")
     return _with_legend(figure)
 
 
-def _draw_sizes(entries: Sequence[Entry], colours: dict[RowKey, Any]) -> Figure | None:
-    """Accuracy against the number of training images: ours solid, the paper's dashed."""
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+def _draw_sizes(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figure:
+    """Accuracy against the number of training images: ours solid, the paper's dotted."""
+    rows = list(dict.fromkeys(entry.row for entry in entries))
+    figure = Figure(figsize=_size(5.6, 4.4, entries), layout="constrained")
     axes = figure.subplots()
-    drawn = False
-    for row in dict.fromkeys(entry.row for entry in entries):
+    sizes = set()
+    for row in rows:
         own = [entry for entry in entries if entry.row == row]
         paper = sorted(
             (training_images()[e.column.data_set, e.column.regime], e.paper.mean)
@@ -157,22 +201,30 @@ def _draw_sizes(entries: Sequence[Entry], colours: dict[RowKey, Any]) -> Figure 
             if e.paper is not None
         )
         ours = sorted((e.train_images or 0, e.ours.mean) for e in own if e.ours is not None)
-        for points, style, width in ((paper, ":", 1.0), (ours, "o-", 1.6)):
+        style = styles[row]
+        for points, line, width, size in ((paper, ":", 1.0, 3), (ours, "-", 1.8, 8)):
             if points:
-                axes.plot(*zip(*points), style, color=colours[row], linewidth=width)
-                drawn = True
-        if paper or ours:
-            axes.plot([], [], color=colours[row], label=row.title)
-    if not drawn:
-        return None
-    axes.set(
-        xlabel="training images (solid: here, dotted: the paper)",
-        ylabel="accuracy, %",
-        xscale="log",
-    )
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+                axes.plot(
+                    *zip(*points),
+                    line,
+                    marker=style.marker,
+                    markersize=size,
+                    color=style.colour,
+                    linewidth=width,
+                )
+                sizes |= {count for count, _ in points}
+        axes.plot([], [], color=style.colour, marker=style.marker, label=row.title)
+    axes.set(xlabel="training images", ylabel="accuracy, %", xscale="log")
+    axes.set_xticks(sorted(sizes), [f"{count:,}" for count in sorted(sizes)])
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
     return _with_legend(figure)
+
+
+def _size(width: float, height: float, entries: Sequence[Entry]) -> tuple[float, float]:
+    """In inches: so much for the axes, and room for the legend beside them."""
+    titles = {entry.row.title for entry in entries}
+    return width + 0.5 + 0.075 * max(map(len, titles)), max(height, 0.3 + 0.19 * len(titles))
 
 
 def _with_legend(figure: Figure) -> Figure:
@@ -181,15 +233,20 @@ def _with_legend(figure: Figure) -> Figure:
     return figure
 
 
-def _colours(rows: Sequence[RowKey]) -> dict[RowKey, Any]:
+def _styles(rows: Sequence[RowKey]) -> dict[RowKey, _Style]:
+    """One hue for a family of methods, if it is small enough; else a colour for each method."""
     families: dict[str, list[RowKey]] = {}
     for row in rows:
         families.setdefault(_HUES.get(row.family, _OWN_HUE), []).append(row)
-    return {
-        row: matplotlib.colormaps[hue](0.45 + 0.5 * (i + 1) / len(members))
-        for hue, members in families.items()
-        for i, row in enumerate(members)
-    }
+    styles = {}
+    for hue, members in families.items():
+        for i, row in enumerate(members):
+            if len(members) > _MOST_IN_A_HUE and hue == _OWN_HUE:
+                colour = matplotlib.colormaps["tab20"](i % 20)
+            else:
+                colour = matplotlib.colormaps[hue](0.45 + 0.5 * (i + 1) / len(members))
+            styles[row] = _Style(colour, _MARKERS[i % len(_MARKERS)])
+    return styles
 
 
 def _svg(figure: Figure) -> str:

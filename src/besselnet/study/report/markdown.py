@@ -3,43 +3,60 @@
 from collections.abc import Sequence
 
 from besselnet.engine.progress import in_words
-from besselnet.study.report.collect import MISSING, Entry, Table
-from besselnet.study.report.figures import Figures
-from besselnet.study.report.summaries import SUMMARIES
+from besselnet.study.report.collect import MISSING, ColumnKey, Entry, Table
+from besselnet.study.report.figures import EXPLANATIONS, Figures
+from besselnet.study.report.summaries import TextTable, about, overview, summaries
+from besselnet.study.report.texts import LEGEND, LEGEND_ALONE, WORDS
+from besselnet.study.report.variants import variants
 
-__all__ = ["LEGEND", "markdown"]
+__all__ = ["markdown"]
 
-LEGEND = (
-    "Accuracy in per cent, mean ± standard deviation over runs (the sample standard deviation for "
-    "ours). First line of a cell: the paper; second line: here, with the number of runs and the "
-    "difference. ▲ above and ▼ below the paper by more than two standard deviations of both, = within "
-    "two of both, ~ within two of one of them only. Bold: the best three of the column among the "
-    "paper's methods, and among those run here. –: missing."
-)
+NOTHING = "None of these was run yet."
 
 
 def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
     """The whole report; figures are linked as files of the folder `figures`."""
-    parts = [f"# {title}", LEGEND]
+    parts = [f"# {title}", about(tables), " ".join(overview(tables))]
+    parts.append("\n".join(f"- *{word}*: {meaning}" for word, meaning in WORDS))
+    texts = [_section(text) for text in summaries(tables)]
+    parts += [part for text in texts[:1] for part in text]
     for table in tables:
-        parts += [f"## {table.name}", _main_table(table), *_notes(table)]
-    ran = [e for table in tables for e in table.entries.values() if e.ours is not None]
-    for heading, sentence, rows_of in SUMMARIES:
-        parts += [f"## {heading}", *([sentence] if sentence else []), _lines(rows_of(tables))]
-    parts += ["## Time and operations", _cost(ran)]
+        parts.append(f"## {table.name}")
+        if table.is_paper:
+            parts += [LEGEND, _main_table(table)]
+        else:
+            parts.append(LEGEND_ALONE)
+            for column in table.columns:
+                parts += _section(variants(table, column), level=3)
+        parts += _notes(table)
+    parts += [part for text in texts[1:] for part in text]
+    ran = [e for t in tables if t.is_paper for e in t.entries.values() if e.ours is not None]
+    if ran:
+        parts += ["## Time and operations", _cost(ran)]
     for heading, drawn in figures.sections().items():
-        parts.append(f"## {heading}")
-        parts += [f"![{name}](figures/{file})" for name, file in drawn] or ["No results yet."]
+        if drawn:
+            parts += [f"## {heading}", EXPLANATIONS[heading]]
+            parts += [f"![{name}](figures/{file})" for name, file in drawn]
     return "\n\n".join(parts) + "\n"
 
 
+def _section(table: TextTable, level: int = 2) -> list[str]:
+    lines = _lines([table.head, *(line.cells for line in table.lines)])
+    return [f"{'#' * level} {table.heading}", table.sentence, lines]
+
+
 def _main_table(table: Table) -> str:
-    head = ["method", "group", *(c.full_title for c in table.columns)]
+    head = ["method", "group", *(_head(table, column) for column in table.columns)]
     body = [
         [row.method, row.group, *(_cell(table.entries.get((row, c))) for c in table.columns)]
         for row in table.rows
     ]
     return _lines([head, *body])
+
+
+def _head(table: Table, column: ColumnKey) -> str:
+    images = table.train_images(column)
+    return f"{column.data_set}<br>{column.title}" + (f"<br>{images:,} images" if images else "")
 
 
 def _cell(entry: Entry | None) -> str:
@@ -91,13 +108,13 @@ def _cost(entries: Sequence[Entry]) -> str:
                 in_words(entry.seconds or 0.0),
             ]
         )
-    return _lines(rows) if entries else "No results yet."
+    return _lines(rows)
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; the first row is its head."""
     head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     if not body:
-        return "No results yet."
+        return NOTHING
     rule = ["---"] * len(head)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))

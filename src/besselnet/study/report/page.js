@@ -1,4 +1,4 @@
-// Sorting and filtering. The state lives in the address: #method=B-CNN*&regime=low&sort=cells:ours:desc
+// Sorting and filtering. The state lives in the address: #method=B-CNN*&regime=low&sort=cells:here:desc
 "use strict";
 const FIELDS = ["method", "data_set", "augmentation", "regime"];
 const form = document.getElementById("filters");
@@ -19,6 +19,12 @@ function matcher(pattern) {
   return new RegExp(`^${escaped}$`, "i");
 }
 
+function isEmpty(table) {
+  const columns = [...table.tHead.rows[0].cells].filter(head => head.dataset.data_set);
+  return [...table.tBodies[0].rows].every(row => row.hidden)
+    || (columns.length > 0 && columns.every(head => head.hidden));
+}
+
 function applyFilters(state) {
   const wanted = FIELDS.filter(f => state.get(f)).map(f => [f, matcher(state.get(f))]);
   for (const element of marked) {
@@ -29,9 +35,27 @@ function applyFilters(state) {
     const ran = state.get("run") !== "1" || element.getAttribute("data-run") !== "0";
     element.hidden = !(fits && ran);
   }
+  for (const section of document.querySelectorAll("section")) {
+    // Leave out what the filters have emptied: tables without rows or columns, and then whole sections.
+    const tables = [...section.querySelectorAll("table")];
+    tables.forEach(table => { table.parentElement.hidden = isEmpty(table); });
+    const figures = [...section.querySelectorAll("figure")];
+    const parts = [...tables.map(table => table.parentElement), ...figures];
+    section.hidden = parts.length > 0 && parts.every(part => part.hidden);
+    document.querySelector(`nav a[href="#${section.id}"]`).parentElement.hidden = section.hidden;
+  }
   const rows = [...document.querySelectorAll("#cells tbody tr")];
   document.getElementById("count").textContent =
     `${rows.filter(row => !row.hidden).length} of ${rows.length} cells`;
+}
+
+// The order in which the page was written.
+for (const row of document.querySelectorAll("tbody tr")) row.dataset.place = row.rowIndex;
+
+function unsortTable(table) {
+  [...table.tHead.rows[0].cells].forEach(head => head.removeAttribute("aria-sort"));
+  const body = table.tBodies[0];
+  [...body.rows].sort((a, b) => a.dataset.place - b.dataset.place).forEach(row => body.append(row));
 }
 
 function sortTable(table, name, direction) {
@@ -74,6 +98,7 @@ function show() {
   }
   form.elements.run.checked = state.get("run") === "1";
   applyFilters(state);
+  document.querySelectorAll("table").forEach(unsortTable);
   const [table, name, direction] = (state.get("sort") ?? "").split(":");
   const element = table && document.getElementById(table);
   if (element) sortTable(element, name, direction);
@@ -96,15 +121,22 @@ form.addEventListener("reset", event => {
   history.replaceState(null, "", "#");
   show();
 });
+function clickHead(table, head) {
+  // Numbers from the highest, names from the first.
+  const index = head.cellIndex;
+  const numbers = [...table.tBodies[0].rows].some(row => row.cells[index].dataset.value);
+  const now = head.getAttribute("aria-sort");
+  const direction = now ? (now === "descending" ? "asc" : "desc") : (numbers ? "desc" : "asc");
+  const state = readState();
+  state.set("sort", `${table.id}:${head.dataset.sort}:${direction}`);
+  writeState(state);
+  sortTable(table, head.dataset.sort, direction);
+}
+
 for (const table of document.querySelectorAll("table")) {
   for (const head of table.tHead.rows[0].cells) {
-    head.addEventListener("click", () => {
-      const direction = head.getAttribute("aria-sort") === "descending" ? "asc" : "desc";
-      const state = readState();
-      state.set("sort", `${table.id}:${head.dataset.sort}:${direction}`);
-      writeState(state);
-      sortTable(table, head.dataset.sort, direction);
-    });
+    head.addEventListener("click", () => clickHead(table, head));
+    head.addEventListener("keydown", event => { if (event.key === "Enter") clickHead(table, head); });
   }
 }
 // The address is taken by the state, so places in the page are reached without it.

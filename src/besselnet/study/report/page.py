@@ -1,42 +1,60 @@
 """The report as one HTML page that needs nothing else: tables to sort and filter, figures, a script."""
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
 
 from besselnet.study.report.collect import MISSING, ColumnKey, Entry, RowKey, Table
-from besselnet.study.report.figures import SECTIONS, Figures
-from besselnet.study.report.summaries import SUMMARIES
+from besselnet.study.report.figures import EXPLANATIONS, Figures
+from besselnet.study.report.summaries import TextTable, about, overview, summaries
+from besselnet.study.report.texts import LEGEND, LEGEND_ALONE, WORDS
+from besselnet.study.report.variants import variants
 
 __all__ = ["page"]
 
+# Letters of a cell that may be broken into lines.
+_LONG = 24
 
-def page(tables: Sequence[Table], figures: Figures, title: str, legend: str) -> str:
+
+def page(tables: Sequence[Table], figures: Figures, title: str) -> str:
     """The whole page."""
-    sections: dict[str, str] = {}
+    texts = [
+        (text.heading, _text_table(text, f"summary{number}"))
+        for number, text in enumerate(summaries(tables))
+    ]
+    sections = texts[:1]
     for number, table in enumerate(tables):
-        sections[table.name] = _wide_table(table, f"table{number}")
-    for number, (heading, sentence, rows_of) in enumerate(SUMMARIES):
-        text = f"<p>{escape(sentence)}</p>" if sentence else ""
-        sections[heading] = text + _plain_table(rows_of(tables), f"summary{number}")
-    sections["All cells"] = _all_cells(tables)
-    for heading in SECTIONS:
-        sections[heading] = _figures(figures, heading)
+        name = f"table{number}"
+        shown = _wide_table(table, name) if table.is_paper else _variants(table, name)
+        sections.append((table.name, shown))
+    sections += texts[1:]
+    sections += [
+        (heading, _paragraph(EXPLANATIONS[heading]) + _figures(figures, heading))
+        for heading, drawn in figures.sections().items()
+        if drawn
+    ]
+    sections.append(("All cells", _all_cells(tables)))
     bodies, links = [], []
-    for number, (heading, content) in enumerate(sections.items()):
-        links.append(f'<a href="#section{number}">{escape(heading)}</a>')
+    for number, (heading, content) in enumerate(sections):
+        links.append(f'<li><a href="#section{number}">{escape(heading)}</a></li>')
         bodies.append(
             f'<section id="section{number}"><h2>{escape(heading)}</h2>\n{content}</section>'
         )
     return Template(_file("page.html")).substitute(
         title=escape(title),
-        legend=escape(legend),
+        about=_paragraph(about(tables)) + _paragraph(" ".join(overview(tables)), "overview"),
+        words="".join(f"<dt>{escape(w)}</dt><dd>{escape(meaning)}</dd>" for w, meaning in WORDS),
         style=_file("page.css"),
         script=_file("page.js"),
         contents="".join(links),
         body="\n".join(bodies),
     )
+
+
+def _paragraph(text: str, kind: str = "") -> str:
+    return f"<p{f' class={kind}' if kind else ''}>{escape(text)}</p>"
 
 
 def _file(name: str) -> str:
@@ -99,7 +117,7 @@ def _wide_table(table: Table, name: str) -> str:
     heads = [("method", "method", ""), ("group", "group", "")]
     ran_columns = {c: any(e.ours is not None for e in table.column(c)) for c in table.columns}
     heads += [
-        (c.full_title, f"column{i}", _marks(c, ran=ran_columns[c]))
+        (_head(table, c), f"column{i}", _marks(c, ran=ran_columns[c]))
         for i, c in enumerate(table.columns)
     ]
     rows = []
@@ -111,24 +129,44 @@ def _wide_table(table: Table, name: str) -> str:
         ]
         ran = any(entry.ours is not None for (at, _), entry in table.entries.items() if at == row)
         rows.append(f"<tr{_marks(None, row, ran)}>{''.join(cells)}</tr>")
+    return _paragraph(LEGEND) + _table(name, heads, rows, "wide") + _notes(table)
+
+
+def _head(table: Table, column: ColumnKey) -> str:
+    images = table.train_images(column)
+    return f"{column.data_set}\n{column.title}" + (f"\n{images:,} images" if images else "")
+
+
+def _variants(table: Table, name: str) -> str:
+    """A table for each column."""
+    parts = [_paragraph(LEGEND_ALONE)]
+    for number, column in enumerate(table.columns):
+        text = variants(table, column)
+        heading = f"<h3{_marks(column)}>{escape(text.heading)}</h3>"
+        parts.append(heading + _text_table(text, f"{name}-{number}", _marks(column)))
+    return "".join(parts) + _notes(table)
+
+
+def _notes(table: Table) -> str:
     notes = [
         f"<li{_marks(column)}>{escape(column.full_title)}: {escape(note)}.</li>"
         for column in table.columns
         for note in dict.fromkeys(note for e in table.column(column) for note in e.notes)
     ]
-    listed = f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""
-    return _table(name, heads, rows) + listed
+    return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""
 
 
 def _wide_cell(entry: Entry | None, marks: str) -> str:
     value: float | str = ""
+    if entry is None:
+        return f'<td data-value=""{marks}><span class="missing">{MISSING}</span></td>'
     paper = ours = f'<span class="missing">{MISSING}</span>'
-    if entry is not None and entry.paper is not None:
+    if entry.paper is not None:
         value = entry.paper.mean
         paper = _bold(str(entry.paper), entry.paper_rank)
-    if entry is not None and entry.ours is not None:
+    if entry.ours is not None:
         value = entry.ours.mean
-        ours = f"{_bold(str(entry.ours), entry.our_rank)} (n={entry.ours.n})"
+        ours = f'{_bold(str(entry.ours), entry.our_rank)}<br><span class="runs">n={entry.ours.n}</span>'
         compared = entry.comparison
         if compared is not None:
             ours += f' <span class="{compared.verdict}">{compared.mark} {compared.difference:+.2f}</span>'
@@ -139,36 +177,58 @@ def _bold(text: str, rank: int | None) -> str:
     return f"<b>{escape(text)}</b>" if rank is not None and rank <= 3 else escape(text)
 
 
-def _plain_table(rows: Sequence[Sequence[str]], name: str) -> str:
-    head, *body = rows
-    if not body:
-        return "<p>No results yet.</p>"
-    heads = [(text, f"column{i}", "") for i, text in enumerate(head)]
-    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in body]
-    return _table(name, heads, [f"<tr>{line}</tr>" for line in lines])
+def _text_table(table: TextTable, name: str, marks: str = "") -> str:
+    sentence = f"<p{marks}>{escape(table.sentence)}</p>"
+    if not table.lines:
+        return sentence + "<p>None of these was run yet.</p>"
+    heads = [(text, f"column{i}", "") for i, text in enumerate(table.head)]
+    rows = [
+        f"<tr{_marks(line.column, line.row, line.ran)}>{''.join(map(_text_cell, line.cells))}</tr>"
+        for line in table.lines
+    ]
+    return sentence + _table(name, heads, rows)
 
 
-def _table(name: str, heads: Iterable[tuple[str, str, str]], rows: Iterable[str]) -> str:
+def _text_cell(text: str) -> str:
+    """A cell that sorts by the number at its beginning, or in words of time, if there is one."""
+    shown = escape(text)
+    for mark, verdict in (("▲", "above"), ("▼", "below")):
+        shown = shown.replace(mark, f'<span class="{verdict}">{mark}</span>')
+    if text in ("", MISSING):
+        return f'<td data-value=""><span class="missing">{text}</span></td>'
+    if duration := re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text):
+        hours, minutes, seconds = (int(part or 0) for part in duration.groups())
+        return f'<td data-value="{3600 * hours + 60 * minutes + seconds}">{shown}</td>'
+    number = re.match(r"[+-]?[\d,]+(?:\.\d+)?(?= |$)", text)
+    value = f' data-value="{float(number.group().replace(",", ""))}"' if number else ""
+    kind = ' class="text"' if len(text) > _LONG else ""
+    return f"<td{value}{kind}>{shown}</td>"
+
+
+def _table(
+    name: str, heads: Iterable[tuple[str, str, str]], rows: Iterable[str], kind: str = "long"
+) -> str:
     """`heads`: (text, name to sort by, attributes)."""
     head = "".join(
-        f'<th scope="col" data-sort="{key}"{marks}>{escape(text)}</th>'
+        f'<th scope="col" tabindex="0" data-sort="{key}"{marks}>'
+        f"{escape(text).replace(chr(10), '<br>')}</th>"
         for text, key, marks in heads
     )
     body = "\n".join(rows)
     return (
-        f'<div class="scroll"><table id="{name}"><thead><tr>{head}</tr></thead>\n'
+        f'<div class="scroll {kind}"><table id="{name}"><thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>"
     )
 
 
 def _figures(figures: Figures, heading: str) -> str:
     drawn = [
-        f"<figure{_marks(ColumnKey(d.data_set, d.augmentation, d.regime))}>"
+        f"<figure{_marks(ColumnKey(d.data_set, d.augmentation, d.regime), ran=d.ran)}>"
         f"<figcaption>{escape(d.title)}</figcaption>{d.svg}</figure>"
         for d in figures.drawings
         if d.section == heading
     ]
-    return "\n".join(drawn) or "<p>No results yet.</p>"
+    return "\n".join(drawn)
 
 
 def _marks(

@@ -1,0 +1,39 @@
+"""What every kind of report says to its reader."""
+
+__all__ = ["ALONE", "BESIDE_PAPER", "LEGEND", "LEGEND_ALONE", "WORDS"]
+
+BESIDE_PAPER = (
+    "Trainings of a study, beside the accuracies that Delchevalerie, Mayer, Bibal and Frénay published for "
+    "Bessel-convolutional neural networks and others (arXiv:2304.09214)."
+)
+ALONE = (
+    "Trainings of a study. None of them has a counterpart in the paper on Bessel-convolutional neural "
+    "networks (arXiv:2304.09214): they are compared with one another."
+)
+
+# A word of the tables, and what it means.
+WORDS = (
+    ("column", "a data set, what is done to its training images, and how many of them there are"),
+    ("row", "a method and the group of symmetries that it respects"),
+    ("aug", "training images are turned (galaxies and blood cells also mirrored) at random"),
+    ("noaug", "training images stay as they are"),
+    ("upright", "training images stay upright, judged images are turned by any angle"),
+    (
+        "high, inter, low",
+        "many, fewer and few training images; the number is in the head of a column",
+    ),
+)
+
+LEGEND = (
+    "Accuracy in per cent, mean ± standard deviation over runs (the sample standard deviation for "
+    "ours). First line of a cell: the paper; second line: here, with the number of runs and the "
+    "difference. ▲ above and ▼ below the paper by more than two standard deviations of both, = within "
+    "two of both, ~ within two of one of them only. Bold: the best three of the column among the "
+    "paper's methods, and among those run here where there are several. –: missing."
+)
+
+LEGEND_ALONE = (
+    "Accuracy in per cent, mean ± sample standard deviation over runs. ▲ above and ▼ below the first row "
+    "by more than two standard deviations of both, = within two of both, ~ within two of one of them "
+    "only, ? no deviation is known, because both were run once."
+)
