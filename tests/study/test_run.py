@@ -13,6 +13,7 @@ import pytest
 from besselnet.cli import main
 from besselnet.study import local
 from besselnet.study.cells import expand
+from besselnet.study.images import ROOT_VARIABLE
 from besselnet.study.recipe import read_recipe
 from besselnet.study.store import Store
 from besselnet.study.train_cell import fill_cell
@@ -118,6 +119,16 @@ def test_a_failure_is_recorded_tried_again_and_forgotten(tmp_path, forked):
     summary, _ = run(tmp_path, tmp_path / "results")
     assert (summary.done, summary.failed) == (2, [])
     assert not list(tmp_path.glob("results/*/*.failed.json"))
+
+
+def test_without_the_folder_of_data_nothing_begins(tmp_path, monkeypatch):
+    monkeypatch.delenv(ROOT_VARIABLE, raising=False)
+    cells, store = expand(read_recipe(write_study(tmp_path))), Store(tmp_path / "results")
+    with pytest.raises(ValueError, match="nowhere: no such folder of data"):
+        local.run_local(cells, store, study="tiny", data_root=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"tiny\.npz is looked for in the data root"):
+        local.run_local(cells, store, study="tiny")
+    assert not store.folder.exists()
 
 
 def test_a_crash_is_a_failure_like_any_other(tmp_path, monkeypatch):

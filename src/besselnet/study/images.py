@@ -10,6 +10,7 @@ half of the rest is for training.
 import functools
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from besselnet.data import (
     stratified_split,
 )
 
-__all__ = ["ROOT_VARIABLE", "cell_images"]
+__all__ = ["ROOT_VARIABLE", "cell_images", "check_root"]
 
 # The folder with the published files. In the environment and not in the configuration of a cell: a
 # result is the same wherever its images lie, and names no folder of a machine.
@@ -78,14 +79,29 @@ def load_study(
     return Splits(train, None, judged, f"{source}; {how}")
 
 
+def check_root(root: Path | None, files: Iterable[str]) -> None:
+    """Refuse a data root that is not there, or none where files are looked for in it.
+
+    A file that is missing in it is a failure of the cells that need it, and of no others.
+    """
+    place = root or os.environ.get(ROOT_VARIABLE)
+    if place is None:
+        for file in files:
+            raise ValueError(_no_root(file))
+    elif not Path(place).is_dir():
+        raise ValueError(f"{place}: no such folder of data (--data-root, or {ROOT_VARIABLE})")
+
+
+def _no_root(file: str) -> str:
+    return f"{file} is looked for in the data root: give --data-root, or set {ROOT_VARIABLE}"
+
+
 @functools.lru_cache(maxsize=1)
 def _load_base(base: str, file: str | None, root: str | None, options: str) -> Splits:
     """The whole data set; kept, because one cell asks for it twice."""
     if file is not None:
         if root is None:
-            raise ValueError(
-                f"{file} is looked for in the data root: give --data-root, or set {ROOT_VARIABLE}"
-            )
+            raise ValueError(_no_root(file))
         root = str(Path(root) / file)
     settings = json.loads(options)
     if "by_group" in data_source(base).options:

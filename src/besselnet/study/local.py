@@ -18,7 +18,7 @@ import torch
 from besselnet.engine import Interrupted
 from besselnet.engine.interrupt import StopRequest
 from besselnet.study.cells import Cell
-from besselnet.study.images import ROOT_VARIABLE
+from besselnet.study.images import ROOT_VARIABLE, check_root
 from besselnet.study.store import Store
 from besselnet.study.tally import Summary, Tally
 from besselnet.study.train_cell import describe_failure
@@ -62,8 +62,12 @@ def run_local(
         data_root: folder with the published files of the data sets.
 
     Raises:
+        ValueError: if a result has other settings than its cell, or there is no such `data_root`.
         Interrupted: after Ctrl-C or SIGTERM, when every process has saved its state.
     """
+    waiting = (cell for cell in cells if not store.result_path(cell.key).exists())
+    options = (cell.config.data.options for cell in waiting)
+    check_root(data_root, (str(found["file"]) for found in options if "file" in found))
     replies: queue.Queue[tuple[_Worker, str]] = queue.Queue()
     threads = threads or max(1, cores() // jobs)
     crew = [_Worker(slot, threads, nice, data_root, replies) for slot in range(jobs)]
