@@ -26,7 +26,7 @@ WORDS = (
 
 LEGEND = (
     "Accuracy in per cent, mean ± standard deviation over runs (the sample standard deviation for "
-    "ours). First line of a cell: the paper; second line: here, with the number of runs and the "
+    "ours). First line of a cell: the paper; below it: here, with the number of runs and the "
     "difference. ▲ above and ▼ below the paper by more than two standard deviations of both, = within "
     "two of both, ~ within two of one of them only. Bold: the best three of the column among the "
     "paper's methods, and among those run here where there are several. –: missing."
