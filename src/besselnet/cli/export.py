@@ -100,7 +100,10 @@ def _about(run: engine.Run) -> dict[str, object]:
         f"{part} accuracy": f"{100 * result['accuracy']:.2f}% of {result['images']} images"
         for part, result in run.results().items()
     }
-    return {"trained on": Path(run.config.data.source).name, **results}
+    data = run.config.data
+    options = ", ".join(f"{key}={value}" for key, value in data.options.items())
+    name = Path(data.source).name
+    return {"trained on": f"{name} ({options})" if options else name, **results}
 
 
 def _show(report: ExportReport, bound: float, image_size: int, images: str) -> None:
