@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +54,18 @@ def draw_turned(path: str | Path, results: Mapping[str, TurnedEvaluation]) -> No
     """Accuracy against the angle by which images are turned, one curve per named result."""
     figure = Figure(figsize=(5, 5), layout="constrained")
     axes = figure.add_subplot(projection="polar")
-    for name, result in results.items():
+    # Marks and dashes differ as colours do, for print and for every eye.
+    for (name, result), style in zip(results.items(), cycle(("o-", "s--", "^:"))):
         angles = np.radians([*result.angles, 360.0])
-        axes.plot(angles, [*result.accuracy, result.accuracy[0]], ".-", label=name)
+        axes.plot(angles, [*result.accuracy, result.accuracy[0]], style, ms=4, label=name)
     axes.set(rmin=0, rmax=1, title="accuracy on images turned by an angle")
+    # The numbers stand above the curves: wherever they are put, some curve passes there.
+    shares = (0.25, 0.5, 0.75, 1.0)
+    axes.set_yticks(shares, [""] * len(shares))
+    paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+    for share in shares:
+        place = np.radians(67.5), share if share < 1 else 1.09
+        axes.text(*place, f"{share:.0%}", ha="center", va="center", bbox=paper, zorder=5)
     figure.legend(loc="outside lower center", ncols=len(results))
     write_figure(path, figure)
 
