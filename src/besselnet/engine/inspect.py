@@ -35,7 +35,8 @@ def inspect_run(run: Run) -> dict[str, Any]:
         "model": name,
         "options": run.config.model.options,
         **built_for,
-        "symmetry": described.symmetry,
+        # What this network has, where the description says what it could have.
+        "symmetry": described.options.get("symmetry", described.symmetry),
         "parameters": count_parameters(run.model),
         "multiply_adds": described.multiply_adds,
         "bytes": sum(t.numel() * t.element_size() for t in run.model.state_dict().values()),
