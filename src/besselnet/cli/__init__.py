@@ -67,9 +67,20 @@ def _load(name: str) -> Any:
     if isinstance(found, typer.Typer):
         host.add_typer(found, name=name)
         command: Any = typer.main.get_command(host)
-        return command.commands[name]
+        return _reflow(command.commands[name])
     host.command(name)(found)
-    return typer.main.get_command(host)
+    return _reflow(typer.main.get_command(host))
+
+
+def _reflow(command: Any) -> Any:
+    """The same command; its help fills the lines of any terminal, where typer keeps those of the source."""
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join(
+        text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs
+    )
+    for inner in getattr(command, "commands", {}).values():
+        _reflow(inner)
+    return command
 
 
 def _new_app(**options: Any) -> typer.Typer:
