@@ -37,14 +37,10 @@ def models(
         "num_classes": num_classes,
         "image_size": image_size,
     }
-    try:
-        if name is None or any(sign in name for sign in "*?["):
-            _list(name or "*", images, as_json)
-        else:
-            _describe(name, images, as_json)
-    except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
+    if name is None or any(sign in name for sign in "*?["):
+        _list(name or "*", images, as_json)
+    else:
+        _describe(name, images, as_json)
 
 
 def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
