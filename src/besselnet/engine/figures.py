@@ -57,7 +57,9 @@ def draw_turned(path: str | Path, results: Mapping[str, TurnedEvaluation]) -> No
     # Marks and dashes differ as colours do, for print and for every eye.
     for (name, result), style in zip(results.items(), cycle(("o-", "s--", "^:"))):
         angles = np.radians([*result.angles, 360.0])
-        axes.plot(angles, [*result.accuracy, result.accuracy[0]], style, ms=4, label=name, clip_on=False)
+        axes.plot(
+            angles, [*result.accuracy, result.accuracy[0]], style, ms=4, label=name, clip_on=False
+        )
     axes.set(rmin=0, rmax=1, title="accuracy on images turned by an angle")
     # The numbers stand above the curves: wherever they are put, some curve passes there.
     shares = (0.25, 0.5, 0.75, 1.0)

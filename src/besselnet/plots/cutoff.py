@@ -66,6 +66,8 @@ def draw_cutoff(counts: Sequence[CutoffCounts]) -> Figure:
     )
     for axes in (left, right):
         axes.margins(y=0.12)
+        # Nothing is below zero; room for half a mark.
+        axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
         axes.grid(alpha=0.3)
         axes.legend(loc="upper left", fontsize="small")
     return figure
