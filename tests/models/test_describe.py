@@ -6,6 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from besselnet.cli import main
 from besselnet.cli.models import models
 from besselnet.models import describe_model
 
@@ -73,8 +74,11 @@ def test_cli_prints_json():
         (("cnn", "--image-size", "20"), "image_size of 'cnn' is 20"),
     ],
 )
-def test_cli_tells_a_mistake_in_one_line(arguments, message):
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert message in result.output
-    assert len(result.output.strip().splitlines()) == 1
+def test_cli_tells_a_mistake_in_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["models", *arguments])
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("besselnet: ")
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
