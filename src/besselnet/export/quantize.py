@@ -35,7 +35,7 @@ def quantize(content: bytes, images: Tensor) -> bytes:
             op_types_to_quantize=["Conv", "MatMul", "Gemm"],
             nodes_to_exclude=_with_computed_weights(graph),
             per_channel=True,
-            # Both unsigned: with mixed signs, processors without VNNI add products in 16 bits, which eight
+            # Unsigned: with signed weights, processors without VNNI add products in 16 bits, which eight
             # bits overflow.
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QUInt8,
