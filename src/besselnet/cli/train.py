@@ -1,6 +1,7 @@
 """`besselnet train | evaluate | inspect`."""
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import typer
 from besselnet import engine
 from besselnet.data import Batches, rotate_images
 from besselnet.engine.figures import draw_turned
+from besselnet.engine.progress import watched
 from besselnet.models import model_info
 
 __all__ = ["evaluate", "inspect", "train"]
@@ -150,14 +152,16 @@ def evaluate(
     if name not in parts:
         raise ValueError(f"part must be one of {', '.join(parts)}, got {name!r}")
     batches = Batches(parts[name], run.config.train.batch_size, device=device)
-    result = engine.evaluate(run.model, batches)
+    result = engine.evaluate(
+        run.model, watched(batches, len(batches), "testing", stream=sys.stderr)
+    )
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
     if turned:
         interpolation = run.config.data.interpolation
         curves = {
             when: engine.evaluate_turned(
                 network,
-                batches,
+                watched(batches, len(batches), f"turning, {when}", stream=sys.stderr),
                 lambda images, degrees: rotate_images(images, degrees, interpolation),
                 angles=angles,
             )

@@ -2,9 +2,10 @@
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -17,6 +18,8 @@ from rich.progress import (
 
 # Seconds between two plain lines of progress: often enough to see it lives, rare enough to read.
 LINE_EVERY = 30.0
+
+Item = TypeVar("Item")
 
 
 class ProgressLog:
@@ -93,6 +96,16 @@ class ProgressLog:
             return ""
         pace = (time.monotonic() - self._started) / fresh
         return f"{in_words(pace * (self._total - self._done))} left"
+
+
+def watched(
+    batches: Iterable[Item], count: int, text: str, *, stream: TextIO | None = None
+) -> Iterator[Item]:
+    """The batches one by one, while progress through them is shown; `text` says what for."""
+    with ProgressLog(count, unit="batches", stream=stream) as log:
+        for item in batches:
+            yield item
+            log.advance(text=text)
 
 
 def in_words(seconds: float) -> str:

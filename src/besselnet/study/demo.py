@@ -22,6 +22,7 @@ from besselnet.engine import (
     train_run,
 )
 from besselnet.engine.figures import draw_filters, draw_turned, learned_filters, write_figure
+from besselnet.engine.progress import watched
 from besselnet.plots.feature_maps import draw_feature_maps
 from besselnet.testing import equivariance_error
 
@@ -53,7 +54,9 @@ class DemoRow:
 @torch.no_grad()
 def answers(model: nn.Module, images: ImageSet, turn: Callable[[Tensor], Tensor]) -> Tensor:
     """The classes that a network names for turned images."""
-    return torch.cat([model(turn(batch)).argmax(1) for batch, _ in Batches(images, 100)])
+    batches = Batches(images, 100)
+    shown = watched(batches, len(batches), "testing")
+    return torch.cat([model(turn(batch)).argmax(1) for batch, _ in shown])
 
 
 def describe(network: str, model: nn.Module, test: ImageSet) -> DemoRow:
@@ -103,8 +106,11 @@ def table(rows: list[DemoRow]) -> Table:
 def draw(folder: Path, models: Mapping[str, nn.Module], test: ImageSet) -> list[str]:
     """Accuracy against angle, feature maps, learned filters; returns the file names."""
     few = test.select(torch.arange(0, len(test), max(1, len(test) // CURVE_IMAGES)))
+    batches = Batches(few, 50)
     curves = {
-        name: evaluate_turned(model, Batches(few, 50), rotate_images)
+        name: evaluate_turned(
+            model, watched(batches, len(batches), f"turning: {name}"), rotate_images
+        )
         for name, model in models.items()
     }
     draw_turned(folder / "accuracy_against_angle.png", curves)
@@ -135,10 +141,12 @@ def run_demo(folder: str | Path = "runs/demo") -> list[DemoRow]:
         config = RunConfig(DATA, model, TRAIN)
         runs[name] = train_run(config, place, resume=(place / "config.json").exists())
     models = {name: run.model for name, run in runs.items()}
+    console.print("testing both, upright and turned")
     rows = [describe(name, model, test) for name, model in models.items()]
     write_json(folder / "table.json", [asdict(row) for row in rows])
-    pictures = draw(folder, models, test)
     console.print(table(rows))
+    console.print("drawing, with the images turned to 24 angles")
+    pictures = draw(folder, models, test)
     console.print(f"Pictures in {folder}: {', '.join(pictures)}")
     first = next(iter(runs.values())).folder
     console.print(
