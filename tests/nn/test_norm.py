@@ -57,6 +57,12 @@ def test_eccv2020_preset_is_its_definition():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
+def test_maps_of_one_pixel(preset):
+    """The paper's last maps: an unbiased variance would not be a number."""
+    assert make_norm(preset)(images()[:, :, :1, :1]).isfinite().all()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 def test_keeps_quarter_turns_and_reflections(preset):
     norm, x = make_norm(preset), images()
     for move in (lambda t: torch.rot90(t, 1, (-2, -1)), lambda t: t.flip(-1)):

@@ -18,6 +18,7 @@ from besselnet.models.template import (
     stack_template,
 )
 from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
+from besselnet.nn.norm import Preset
 
 __all__ = ["bcnn"]
 
@@ -43,6 +44,7 @@ def bcnn(
     variant: str = "paper",
     width: Width | None = None,
     padding_scheme: str | None = None,
+    attention: Preset = "bcnn",
     response: Response = "power",
     sampling: str = "point",
     algorithm: Algorithm = "auto",
@@ -62,6 +64,7 @@ def bcnn(
             before pooling, the strongest scale for the image.
         width: factor on the channels, or the six numbers of channels.
         padding_scheme: "mnist", "malaria" or "galaxy10"; by default the one for `image_size`.
+        attention: preset of `AttentiveNorm2d`.
         response: as in `BesselConv2d`; the paper's is "power".
         sampling: as in `BesselConv2d`; the paper's is "point".
         algorithm: as in `BesselConv2d`.
@@ -88,7 +91,7 @@ def bcnn(
             algorithm=algorithm,
         )
         if paper:
-            return nn.Sequential(conv, AttentiveNorm2d(n_out), nn.Softsign())
+            return nn.Sequential(conv, AttentiveNorm2d(n_out, preset=attention), nn.Softsign())
         if response == "power":
             with torch.no_grad():
                 conv.weight.mul_(math.sqrt(_TANH_POWER[cutoff, scales is not None]))

@@ -76,7 +76,9 @@ class AttentiveNorm2d(nn.Module):
         if self.squeeze == "mean":
             statistic = input.mean((2, 3))
         else:
-            variance, mean = torch.var_mean(input, (2, 3))
+            # A map of one pixel has no unbiased variance.
+            single = input.shape[2] * input.shape[3] == 1
+            variance, mean = torch.var_mean(input, (2, 3), correction=0 if single else 1)
             statistic = mean / (variance + 1e-3).sqrt()
         mixture = self.attention_norm(self.attention(statistic))
         if self.gate == "hsigmoid":
