@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from besselnet.functional import BasisSpec, bessel_conv2d, factored
+from besselnet.functional import BasisSpec, bessel_conv2d, columns, factored, pieces, rows
 from besselnet.functional.cost import cheaper_algorithm, direct_cost, factored_cost
 from besselnet.nn import BesselConv2d
 from tolerances import TOLERANCES, assert_same
@@ -68,7 +68,7 @@ def twins(case, dtype):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_factored_equals_direct_in_values_and_gradients(case, dtype, monkeypatch):
     # Room for one image: the batch must be cut into several pieces and give the same.
-    monkeypatch.setattr(factored, "WORKSPACE_BYTES", 1)
+    monkeypatch.setattr(pieces, "WORKSPACE_BYTES", 1)
     direct, quick, input = twins(case, dtype)
     results = []
     for layer in (direct, quick):
@@ -81,27 +81,63 @@ def test_factored_equals_direct_in_values_and_gradients(case, dtype, monkeypatch
         assert_same(fast, slow, BOUNDS[dtype])
 
 
-@pytest.mark.parametrize("phis", [1, 2])
+def layout_of(channels, symmetry, size=10):
+    spec = BasisSpec.checked(7, cutoff="soft", symmetry=symmetry)
+    geometry = factored.Geometry(spec.radial_counts, symmetry == "O(2)", (1, 1), (3, 3), (1, 1))
+    input = torch.zeros(50, channels, size, size)
+    weight = torch.zeros(6, channels, spec.num_weights)
+    ((_, _, layout),) = factored.layouts(input, weight, spec.tables()[0], geometry, groups=1)
+    return spec, layout
+
+
+def test_few_channels_are_columns_and_many_are_rows():
+    assert isinstance(layout_of(factored.WIDE - 1, "SO(2)")[1], columns.Columns)
+    assert isinstance(layout_of(factored.WIDE, "SO(2)")[1], rows.Rows)
+
+
+@pytest.mark.parametrize("channels", [8, 64])
 @pytest.mark.parametrize("bytes_", [1, 2**18, 2**30])
-def test_pieces_cover_the_batch_and_keep_to_the_bound(bytes_, phis, monkeypatch):
-    monkeypatch.setattr(factored, "WORKSPACE_BYTES", bytes_)
-    spec = BasisSpec.checked(5)
-    geometry = factored.Geometry(spec.radial_counts, False, (1, 1), (2, 2), (1, 1))
-    input, weight = torch.zeros(50, 8, 10, 10), torch.zeros(6, 8, spec.num_weights)
-    runs = list(factored.pieces(input, weight, spec.tables()[0], geometry, phis))
+def test_pieces_cover_the_batch_and_keep_to_the_bound(bytes_, channels, monkeypatch):
+    monkeypatch.setattr(pieces, "WORKSPACE_BYTES", bytes_)
+    _, layout = layout_of(channels, "SO(2)")
+    runs = list(layout.pieces(50))
     assert [n for run in runs for n in range(run.start, run.stop)] == list(range(50))
-    # phi (and in the backward pass what is made of it) and the maps: float32 numbers of one image
-    numbers = (phis * spec.num_weights * 8 + spec.num_maps * 6) * 10 * 10
-    longest = max(run.stop - run.start for run in runs)
-    fitting = bytes_ * torch.get_num_threads() // (4 * numbers)
-    assert longest == min(max(fitting, 1), 50)
+    fitting = bytes_ * torch.get_num_threads() // layout.bytes_per_image
+    assert max(run.stop - run.start for run in runs) == min(max(fitting, 1), 50)
+
+
+@pytest.mark.parametrize("symmetry", ["SO(2)", "O(2)"])
+@pytest.mark.parametrize("bytes_", [1, 2**18, 2**30])
+def test_bundles_cover_all_filters_and_are_several_only_where_one_is_too_large(
+    bytes_, symmetry, monkeypatch
+):
+    monkeypatch.setattr(pieces, "WORKSPACE_BYTES", bytes_)
+    spec, layout = layout_of(8, symmetry)
+    covered = [n for b in layout.bundles for s in b.steps for n in range(*s.columns.indices(10**6))]
+    assert covered == list(range(spec.num_weights * 8))
+    assert sum(bundle.num_maps for bundle in layout.bundles) == spec.num_maps
+    # phi twice, the maps and the response: float32 numbers of one image
+    analysed = max(len(bundle.bank) for bundle in layout.bundles)
+    mixed = max(bundle.num_maps for bundle in layout.bundles)
+    assert layout.bytes_per_image == 4 * (2 * analysed * 8 + (mixed + 1) * 6) * 10 * 10
+    whole = 2 * 4 * spec.num_weights * 8 * 10 * 10
+    assert (len(layout.bundles) == 1) == (whole <= bytes_ * torch.get_num_threads())
+
+
+def test_orders_of_the_same_shape_are_mixed_together():
+    geometry = factored.Geometry((2, 2, 1, 1, 1), False, (1, 1), (0, 0), (1, 1))
+    assert columns.runs(geometry) == [
+        columns.Run(slice(0, 2), 1, 1),
+        columns.Run(slice(2, 6), 1, 2),
+        columns.Run(slice(6, 12), 3, 2),
+    ]
 
 
 def test_slabs_cover_the_channels():
     for channels in (1, 127, 128, 129, 256, 1000):
-        runs = factored.slabs(channels)
+        runs = rows.slabs(channels)
         assert [c for run in runs for c in range(run.start, run.stop)] == list(range(channels))
-        assert max(run.stop - run.start for run in runs) <= factored.SLAB_CHANNELS
+        assert max(run.stop - run.start for run in runs) <= rows.SLAB_CHANNELS
 
 
 def test_gradients_only_where_wanted():

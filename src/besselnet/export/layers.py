@@ -22,7 +22,7 @@ from besselnet.functional import expand_filters
 from besselnet.functional.basis import check_choice
 from besselnet.functional.conv import check_padding, pad_input
 from besselnet.functional.cost import cheaper_algorithm
-from besselnet.functional.orders import Geometry, mixing_matrices
+from besselnet.functional.orders import Geometry, mixing_matrix
 from besselnet.functional.pool import reach_before
 from besselnet.models.gated import GatedNetwork
 from besselnet.models.template import TemplateNetwork
@@ -180,10 +180,10 @@ class FactoredResponse(nn.Module):
         mirror = layer.symmetry == "O(2)"
         geometry = Geometry(layer.spec.radial_counts, mirror, layer.stride, padding, layer.dilation)
         weights = layer.weight.detach().double().chunk(layer.groups)
-        matrices = [mixing_matrices(weight, geometry) for weight in weights]
+        matrices = torch.stack([mixing_matrix(weight, geometry) for weight in weights])
         first, *others = [
-            (filters, torch.stack([m[order].flatten(0, 1).permute(1, 2, 0) for m in matrices]))
-            for order, filters, _ in geometry.products()
+            (filters, matrices[:, :maps, :, filters].flatten(3))
+            for filters, maps in geometry.products()
         ]
         if layer.in_channels == 1 and others:
             # One ordinary convolution gives all coefficients of one channel.

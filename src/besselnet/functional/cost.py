@@ -37,7 +37,7 @@ def factored_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: 
     maps = spec.num_maps * out_channels
     mixing = 4 * sum(spec.radial_counts) - 3 * spec.radial_counts[0]
     mixed = mixing * in_channels // groups * out_channels
-    # Channels are repeated once for each filter, filtered, and read again for the product.
+    # Coefficients are written and sorted, and read again for the product.
     return Cost(analysed * spec.kernel_size**2 + mixed, 2 * analysed + maps)
 
 

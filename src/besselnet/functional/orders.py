@@ -24,9 +24,8 @@ class Order(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One product: which order's matrix, from which run of filters, to how many maps."""
+    """One matrix product: from which run of filters, to how many maps."""
 
-    order: int
     filters: slice
     num_maps: int
 
@@ -61,14 +60,14 @@ class Geometry(NamedTuple):
     def products(self) -> list[Product]:
         """The matrix products of one response: SO(2) mixes cosines and sines, O(2) keeps them apart."""
         products = []
-        for v, order in enumerate(self.orders()):
+        for order in self.orders():
             maps = 2 if order.num_sines else 1
             middle = order.start + order.num_cosines
             if self.mirror and order.num_sines:
-                products.append(Product(v, slice(order.start, middle), maps))
-                products.append(Product(v, slice(middle, order.stop), maps))
+                products.append(Product(slice(order.start, middle), maps))
+                products.append(Product(slice(middle, order.stop), maps))
             else:
-                products.append(Product(v, slice(order.start, order.stop), maps))
+                products.append(Product(slice(order.start, order.stop), maps))
         return products
 
     def output_size(self, height: int, width: int, kernel_size: int) -> tuple[int, int]:
@@ -77,35 +76,40 @@ class Geometry(NamedTuple):
         return rows, columns
 
 
-def mixing_matrices(weight: Tensor, geometry: Geometry) -> list[Tensor]:
-    """For each order the tensor (filters, C, maps, O) that mixes its coefficients.
+def mixing_table(geometry: Geometry) -> tuple[list[int], list[int]]:
+    """Which weight, with which sign, takes which filter to which map: two lists of 2 F.
 
-    SO(2): the maps are the real and the imaginary part of sum conj(kappa) phi, from cosines and sines;
-    O(2): they come from Re(kappa) and from Im(kappa), the same for cosines and sines; order 0: one map.
+    The first F entries are for the first map of each order, the others for the second. With weights p
+    (cosines) and q (sines): SO(2) has p c + q s and p s - q c, O(2) has p and q on cosines and on sines.
+    Order 0 has no second map: there the sign is 0.
     """
-    rows = weight.permute(2, 1, 0)[geometry.sorted_rows()]
-    matrices = []
+    rows, shift = geometry.sorted_rows(), sum(geometry.radial_counts[1:])
+    first, second, signs = [], [], []
     for order in geometry.orders():
-        p, q = rows[order.start : order.stop].split([order.num_cosines, order.num_sines])
-        if not order.num_sines:
-            matrices.append(p.unsqueeze(2))
-        elif geometry.mirror:
-            matrices.append(torch.stack([p, q], 2))
-        else:
-            matrices.append(torch.cat([torch.stack([p, -q], 2), torch.stack([q, p], 2)]))
-    return matrices
+        cosines = rows[order.start : order.start + order.num_cosines]
+        sines = rows[order.start + order.num_cosines : order.stop]
+        others = [n + shift for n in cosines] if sines else cosines
+        first += cosines + (cosines if geometry.mirror and sines else sines)
+        second += others + ([] if not sines else others if geometry.mirror else cosines)
+        sign = 0 if not sines else 1 if geometry.mirror else -1
+        signs += [sign] * len(cosines) + [1] * len(sines)
+    return first + second, [1] * len(first) + signs
 
 
-def weight_gradient(gradients: list[Tensor], geometry: Geometry) -> Tensor:
-    """The transpose of :func:`mixing_matrices`; (O, C, num_weights)."""
-    real, imaginary = [gradients[0].squeeze(2)], []
-    for order, gradient in zip(geometry.orders()[1:], gradients[1:]):
-        first, second = gradient.unbind(2)
-        if geometry.mirror:
-            real.append(first)
-            imaginary.append(second)
-        else:
-            n = order.num_cosines
-            real.append(first[:n] + second[n:])
-            imaginary.append(first[n:] - second[:n])
-    return torch.cat(real + imaginary).permute(2, 1, 0)
+def mixing_matrix(weight: Tensor, geometry: Geometry) -> Tensor:
+    """The weights (O, C, num_weights) as the matrix from coefficients to maps, (2, O, F, C).
+
+    The filters are sorted by order; those of one product make a run of columns.
+    """
+    index, signs = mixing_table(geometry)
+    chosen = weight.permute(2, 0, 1)[index] * weight.new_tensor(signs)[:, None, None]
+    return chosen.unflatten(0, (2, -1)).transpose(1, 2).contiguous()
+
+
+def weight_gradient(gradient: Tensor, geometry: Geometry) -> Tensor:
+    """The transpose of :func:`mixing_matrix`: (2, O, F, C) -> (O, C, num_weights)."""
+    index, signs = mixing_table(geometry)
+    chosen = gradient.transpose(1, 2).flatten(0, 1) * gradient.new_tensor(signs)[:, None, None]
+    total = chosen.new_zeros(len(index) // 2, *chosen.shape[1:])
+    total.index_add_(0, torch.tensor(index, device=chosen.device), chosen)
+    return total.permute(1, 2, 0)
