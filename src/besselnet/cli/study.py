@@ -187,10 +187,11 @@ def report(
         if not folder.is_dir():
             raise ValueError(f"{folder}: no such folder of results")
     results = [result for folder in folders for result in Store(folder).results()]
+    if not results:
+        names = ", ".join(map(str, folders))
+        raise ValueError(f"{names}: no finished cell there; `besselnet study run` makes them")
     names = ", ".join(dict.fromkeys(result["study"] for result in results))
-    written = write_report(
-        results, out or folders[0] / "report", title or f"Study: {names or 'no results yet'}"
-    )
+    written = write_report(results, out or folders[0] / "report", title or f"Study: {names}")
     typer.echo(f"{len(results)} results; written to {', '.join(map(str, written))}")
 
 
