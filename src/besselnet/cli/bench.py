@@ -34,7 +34,7 @@ RESULTS = Path("benchmarks/results")
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAMES]...", help="Entries; all unless given.")
+        list[str] | None, typer.Argument(metavar="NAMES", help="Entries; all unless given.")
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to take the best of; 5 unless given.")

@@ -33,7 +33,7 @@ MOST_TEST_IMAGES = 200
 def figure(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAMES]...", help="Figures, or all; listed unless given."),
+        typer.Argument(metavar="NAMES", help="Figures, or all; listed unless given."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
     seed: Annotated[int, typer.Option(min=0, help="Of random weights and examples.")] = 0,

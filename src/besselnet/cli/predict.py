@@ -24,7 +24,7 @@ def predict(
         typer.Argument(metavar="RUN", help="Folder that `train` filled, or a file model.onnx."),
     ],
     images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGES...", help="Image files, or folders of them.")
+        list[Path], typer.Argument(metavar="IMAGES", help="Image files, or folders of them.")
     ],
     csv_file: Annotated[
         Path | None, typer.Option("--csv", help="Write the rows to this file.")
