@@ -164,9 +164,7 @@ def status(
 
 @app.command()
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="RESULTS", help="Folders with results.")
-    ],
+    folders: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Folders with results.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report; RESULTS/report unless given.")
     ] = None,
