@@ -52,7 +52,7 @@ def export_and_compare(model, path, given, to="onnx"):
 
 def test_our_network(model, exported):
     assert max(exported.differences.values()) < BOUND
-    assert exported.forms == {"factored": 5, "direct": 1}
+    assert exported.forms == {"factored": 4, "direct": 2}
     network = run(exported.files[0].read_bytes())
     for count, height, width in ((1, 28, 28), (100, 28, 28), (3, 41, 30)):
         x = torch.rand(count, 1, height, width)
@@ -144,8 +144,8 @@ def test_eight_bits(tmp_path):
         model, tmp_path / "small.onnx", to="onnx", images=given, classes=names, int8=True
     )
     assert max(report.differences.values()) < BOUND
-    assert report.int8_agreement > 0.95
-    assert 1e-4 < report.int8_difference < 0.5
+    assert report.int8_agreement > 0.97
+    assert 1e-4 < report.int8_difference < 0.2
     small = onnx.load(report.files[0])
     assert "QuantizeLinear" in {node.op_type for node in small.graph.node}
     stored = {t.name: t.data_type for t in small.graph.initializer}
