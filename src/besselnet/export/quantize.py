@@ -17,8 +17,8 @@ def quantize(content: bytes, images: Tensor) -> bytes:
     """The .onnx file `content` with 8-bit convolutions.
 
     Weights get a scale for each output channel; the ranges of activations are those that occur on the images
-    (N, C, H, W). Squares, sums and roots between the convolutions stay in float32, and so does the linear head:
-    it costs little, and in 8 bits it would double the largest error of the logits.
+    (N, C, H, W). Squares, sums and roots between the convolutions stay in float32, and so does the linear
+    head: it costs little, and in 8 bits it would double the largest error of the logits.
     """
     import onnx
     from onnxruntime import quantization
