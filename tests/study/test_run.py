@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from besselnet.cli import main
+from besselnet.engine import train_run
 from besselnet.study import local
 from besselnet.study.cells import expand
 from besselnet.study.images import ROOT_VARIABLE
@@ -148,18 +149,33 @@ def test_a_crash_is_a_failure_like_any_other(tmp_path, monkeypatch):
     assert "the process ended with signal SIGKILL" in shown
 
 
-def test_a_run_of_other_settings_is_not_continued(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("changes", "continued"),
+    [
+        ({}, True),
+        ({"config.json": {"train": {"epochs": 99}}}, False),
+        ({"environment.json": {"commit": "of other code"}}, False),
+        ({"environment.json": {"versions": {"besselnet": "0.0.1"}}}, False),
+    ],
+)
+def test_only_a_run_of_the_same_settings_and_code_is_continued(
+    tmp_path, monkeypatch, changes, continued
+):
     path = write_study(tmp_path)
     monkeypatch.setenv("BESSELNET_DATA_ROOT", str(tmp_path))
     store = Store(tmp_path / "results")
     store.prepare()
     cell = expand(read_recipe(path))[0]
     folder = store.run_folder(cell.key)
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"format": 1, "train": {"epochs": 99}}))
-    (folder / "checkpoint.safetensors").write_text("of another training")
+    train_run(cell.config, folder, quiet=True)
+    (folder / "log.txt").write_text("of the first session\n")
+    for name, other in changes.items():
+        values = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**values, **other}))
+    monkeypatch.setattr(store.__class__, "clean", lambda *_: None)
     result = fill_cell(store, cell, "tiny")
     assert len(result["curve"]["epoch"]) == 2
+    assert ("of the first session" in (folder / "log.txt").read_text()) == continued
 
 
 def test_a_cell_that_another_runner_holds_is_left_to_it(tmp_path, forked):

@@ -51,8 +51,8 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of besselnet's own source, when it runs from a checkout; "+" if changed since."""
-    source = Path(__file__).parent
+    """The last commit that touched besselnet's source, when run from a checkout; "+" if changed since."""
+    source = Path(besselnet.__file__).parent
 
     def git(*arguments: str) -> str | None:
         try:
@@ -64,8 +64,8 @@ def _commit() -> str | None:
         return done.stdout.strip()
 
     # Only a repository that tracks this very file is besselnet's own.
-    if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+    if git("ls-files", "--error-unmatch", Path(besselnet.__file__).name) is None:
         return None
-    commit = git("rev-parse", "HEAD")
+    commit = git("log", "-1", "--format=%H", "--", ".")
     changed = git("status", "--porcelain", "--untracked-files=no", ".")
     return f"{commit}+" if commit and changed else commit

@@ -111,13 +111,20 @@ def describe_failure(cell: Cell, study: str, error: BaseException | str) -> dict
 
 
 def _drop_other_run(folder: Path, config: RunConfig) -> None:
-    """Remove an unfinished run that belongs to other settings, which nobody can go on with."""
+    """Remove an unfinished run of other settings or of another besselnet: its end would be neither's."""
+    if not (folder / "config.json").exists():
+        return
     try:
-        same = not (folder / "config.json").exists() or read_run_config(folder) == config
-    except ValueError:
+        begun_by = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        same = read_run_config(folder) == config and _code(begun_by) == _code(environment())
+    except (OSError, ValueError):
         same = False
     if not same:
         shutil.rmtree(folder)
+
+
+def _code(environment: dict[str, Any]) -> tuple[str, str | None]:
+    return environment["versions"]["besselnet"], environment["commit"]
 
 
 def _curve(path: Path) -> dict[str, list[float]]:
