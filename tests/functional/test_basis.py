@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import quad
+from scipy.special import jv
 
 from besselnet.core import sampled_basis
 from besselnet.functional import BasisSpec
@@ -35,6 +37,28 @@ def test_tables_are_real_parts_then_imaginary_parts():
         assert np.abs(taps.imag[np.logical_not(whole)]).max() < 1e-15
 
 
+@pytest.mark.parametrize("kernel_size", [1, 2, 5, 9])
+def test_norms_of_the_authors_are_factors_on_the_filters(kernel_size):
+    """The factor of a mode is that of its norms on the disc of radius (k - 1) / 2 and on the unit disc."""
+    options = {"cutoff": "soft", "scales": (0, 2)}
+    unit = BasisSpec.checked(kernel_size, **options)
+    authors = BasisSpec.checked(kernel_size, mode_norms="authors", **options)
+    assert unit != authors
+    radius = max(1.0, (kernel_size - 1) / 2)
+    modes = unit.modes.modes
+    norms = [
+        [
+            np.sqrt(quad(lambda r, m=m: r * jv(m.order, m.root * r) ** 2, 0, r, limit=200)[0])
+            for m in modes
+        ]
+        for r in (1.0, radius)
+    ]
+    factor = np.array(norms[0]) / np.array(norms[1])
+    factor = np.concatenate([factor, factor[[m.order > 0 for m in modes]]])[:, None, None]
+    for one, other in zip(unit.tables(dtype=torch.float64), authors.tables(dtype=torch.float64)):
+        assert np.allclose(one.numpy() * factor, other.numpy(), rtol=1e-9, atol=1e-15)
+
+
 def test_equal_specs_are_equal_keys():
     one, other = (BasisSpec.checked(7, cutoff=c, scales=[-2, 0]) for c in ("strong", 0.5))
     assert one == other
@@ -49,6 +73,7 @@ def test_equal_specs_are_equal_keys():
         *(("symmetry", v) for v in ("so(2)", "C4", None)),
         *(("cutoff", v) for v in (0, -1.0, float("nan"), float("inf"), "weak", None, True)),
         *(("sampling", v) for v in ("nearest", None)),
+        *(("mode_norms", v) for v in ("paper", None)),
         *(("scales", v) for v in ((), (0, 0), (1,), (0.0, 2.0), "02", 2, (-6, 0), (-8,))),
     ],
 )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import jn_zeros, jnp_zeros, jv
+from scipy.special import jn_zeros, jnp_zeros, jv, jvp
 
 
 class Mode(NamedTuple):
@@ -36,6 +36,18 @@ class Mode(NamedTuple):
         if k == 0:
             return 1 / math.sqrt(math.pi)
         return 1 / math.sqrt(math.pi * (1 - (v / k) ** 2) * jv(v, k) ** 2)
+
+    def norm_up_to(self, radius: float) -> float:
+        """N such that N J_v(k rho) exp(i v theta) has unit norm on a disc of another radius R.
+
+        1 / N^2 = pi R^2 (J'_v(k R)^2 + (1 - v^2 / (k R)^2) J_v(k R)^2), and pi R^2 for k = 0.
+        """
+        v, _, k = self
+        reach = k * radius
+        if k == 0:
+            return self.norm / radius
+        energy = jvp(v, reach) ** 2 + (1 - (v / reach) ** 2) * jv(v, reach) ** 2
+        return 1 / (radius * math.sqrt(math.pi * energy))
 
     def radial_function(self, rho: NDArray[np.float64]) -> NDArray[np.float64]:
         """N_{v,j} J_v(k_{v,j} rho)."""

@@ -24,6 +24,8 @@ from besselnet.core import SAMPLINGS, ModeSet, Sampling, kernel_modes, sampled_b
 Symmetry = Literal["SO(2)", "O(2)"]
 SYMMETRIES: tuple[str, ...] = get_args(Symmetry)
 CUTOFFS = {"soft": 1.0, "strong": 0.5}
+ModeNorms = Literal["unit", "authors"]
+MODE_NORMS: tuple[str, ...] = get_args(ModeNorms)
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
@@ -86,6 +88,7 @@ class BasisSpec:
     share: float
     sampling: Sampling
     scales: tuple[int, ...]
+    mode_norms: ModeNorms = "unit"
     modes: ModeSet = field(init=False, repr=False, compare=False)
     """The modes of the base size; every scale uses the same."""
     radial_counts: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -108,17 +111,20 @@ class BasisSpec:
         cutoff: str | float = "strong",
         sampling: str = "bilinear",
         scales: Sequence[int] | None = None,
+        mode_norms: str = "unit",
     ) -> "BasisSpec":
         """Build from what a user wrote, or raise a ``ValueError`` that says what is allowed."""
         size = check_kernel_size(kernel_size)
         check_choice("symmetry", symmetry, SYMMETRIES)
         check_choice("sampling", sampling, SAMPLINGS)
+        check_choice("mode_norms", mode_norms, MODE_NORMS)
         return cls(
             kernel_size=size,
             symmetry=symmetry,  # type: ignore[arg-type]
             share=cutoff_share(cutoff),
             sampling=sampling,  # type: ignore[arg-type]
             scales=check_scales(scales, size),
+            mode_norms=mode_norms,  # type: ignore[arg-type]
         )
 
     @property
@@ -137,16 +143,31 @@ class BasisSpec:
     ) -> list[Tensor]:
         """One filter bank for each scale: (num_weights, k', k') real filters, cosines then sines.
 
-        A convolution with them gives the real and imaginary parts of phi (Equation 4.3).
+        A convolution with them gives the real and imaginary parts of phi (Equation 4.3), times a
+        factor for each mode where the norms are the authors'.
         """
+        factors = self._mode_factors()
         return [
             torch.tensor(
-                filter_bank(self.kernel_size + offset, self.modes, self.sampling),
+                filter_bank(self.kernel_size + offset, self.modes, self.sampling) * factors,
                 dtype=dtype or torch.get_default_dtype(),
                 device=device,
             )
             for offset in self.scales
         ]
+
+    def _mode_factors(self) -> NDArray[np.float64]:
+        """What the filters are multiplied with, (num_weights, 1, 1): 1 for unit norms.
+
+        The authors' code takes the norm of J_v(k_{v,j} r) for r from 0 to the radius in pixels, where
+        1 is the rim. Every scale has the factors of the base size, so that their powers compare.
+        """
+        if self.mode_norms == "unit":
+            return np.ones((1, 1, 1))
+        radius = max(1.0, (self.kernel_size - 1) / 2)
+        modes = self.modes.modes
+        factors = np.array([mode.norm_up_to(radius) / mode.norm for mode in modes])
+        return np.concatenate([factors, factors[self.radial_counts[0] :]])[:, None, None]
 
 
 def filter_bank(kernel_size: int, modes: ModeSet, sampling: Sampling) -> NDArray[np.float64]:

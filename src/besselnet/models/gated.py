@@ -221,5 +221,6 @@ def _multi_scale_conv(layer: BesselConv2d) -> nn.Module:
         scales=_SCALES,
         response=layer.response,
         sampling=layer.sampling,
+        mode_norms=layer.spec.mode_norms,
         algorithm=layer.algorithm,
     )

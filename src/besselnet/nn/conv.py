@@ -54,6 +54,9 @@ class BesselConv2d(nn.Module):
         response: "amplitude", "signed" (order 0 keeps its sign) or "power" (the paper). The first two have
             degree one in the input: use any norm, and ReLU.
         sampling: how the image is read between pixels: "bilinear", "cubic" or "point" (the paper).
+        mode_norms: "unit" gives every Bessel function unit norm on the kernel's disc; "authors" the norm of
+            the paper's published code, which weakens the constant one. It changes the start of a training and
+            how fast each weight learns, not what the layer can express.
         algorithm: "auto" picks the faster of "factored" and "direct"; both give the same numbers.
 
     Shape:
@@ -89,6 +92,7 @@ class BesselConv2d(nn.Module):
         scale_pool: ScalePool = "map",
         response: Response = "amplitude",
         sampling: str = "bilinear",
+        mode_norms: str = "unit",
         algorithm: Algorithm = "auto",
     ) -> None:
         super().__init__()
@@ -99,7 +103,12 @@ class BesselConv2d(nn.Module):
             if channels % groups:
                 raise ValueError(f"{name}={channels}: allowed are multiples of groups={groups}")
         self.spec = BasisSpec.checked(
-            kernel_size, symmetry=symmetry, cutoff=cutoff, sampling=sampling, scales=scales
+            kernel_size,
+            symmetry=symmetry,
+            cutoff=cutoff,
+            sampling=sampling,
+            scales=scales,
+            mode_norms=mode_norms,
         )
         self.kernel_size = (self.spec.kernel_size, self.spec.kernel_size)
         self.stride = check_pair("stride", stride, 1)
@@ -215,6 +224,8 @@ class BesselConv2d(nn.Module):
             parts.append(f"scales={self.spec.scales}, scale_pool={self.scale_pool}")
         if self.sampling != "bilinear":
             parts.append(f"sampling={self.sampling}")
+        if self.spec.mode_norms != "unit":
+            parts.append(f"mode_norms={self.spec.mode_norms}")
         if self.algorithm != "auto":
             parts.append(f"algorithm={self.algorithm}")
         return ", ".join(parts)
