@@ -48,6 +48,7 @@ def recommended(
     cutoff: str | float = "strong",
     response: Response = "signed",
     sampling: str = "cubic",
+    mode_norms: str = "unit",
     low_pass: float = 0.8,
     activation: str = "relu",
     normalization: str = "batch",
@@ -66,7 +67,7 @@ def recommended(
         width: factor on the channels.
         symmetry: "SO(2)", or "O(2)" to ignore mirror images as well.
         kernel_size: side of all kernels but the first, which has 2 pixels more; odd.
-        cutoff, response, sampling, algorithm: as in `BesselConv2d`.
+        cutoff, response, sampling, mode_norms, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian on the input, 0 for none: what is finer than a few
             pixels changes when a picture is turned and sampled anew.
         activation: "relu", "gelu" or "softsign".
@@ -113,6 +114,7 @@ def recommended(
                     cutoff=cutoff,
                     response=response,
                     sampling=sampling,
+                    mode_norms=mode_norms,
                     algorithm=algorithm,
                 ),
                 _NORMALIZATIONS[normalization](following),
