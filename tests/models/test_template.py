@@ -96,16 +96,9 @@ def test_bcnns_start_with_the_authors_small_weights():
         assert abs(spread - 1) < 5 * (2 / layer.weight.numel()) ** 0.5
 
 
-@pytest.mark.parametrize(
-    ("options", "norms"),
-    [
-        ({}, "authors"),
-        ({"variant": "authors-code"}, "unit"),
-        ({"mode_norms": "unit"}, "unit"),
-    ],
-)
-def test_bcnns_have_the_norms_of_their_variant(options, norms):
-    model = create_model("bcnn_so2_strong", **arguments("mnist"), **options)
+@pytest.mark.parametrize("norms", ["unit", "authors"])
+def test_bcnns_pass_the_norms_of_modes_on(norms):
+    model = create_model("bcnn_so2_strong", **arguments("mnist"), mode_norms=norms)
     layers = [m for m in model.modules() if isinstance(m, BesselConv2d)]
     assert [layer.spec.mode_norms for layer in layers] == 6 * [norms]
 

@@ -47,7 +47,7 @@ def bcnn(
     attention: Preset = "bcnn",
     response: Response = "power",
     sampling: str = "point",
-    mode_norms: str | None = None,
+    mode_norms: str = "unit",
     algorithm: Algorithm = "auto",
 ) -> TemplateNetwork:
     """The paper's template with Bessel convolutions.
@@ -68,15 +68,13 @@ def bcnn(
         attention: preset of `AttentiveNorm2d`.
         response: as in `BesselConv2d`; the paper's is "power".
         sampling: as in `BesselConv2d`; the paper's is "point".
-        mode_norms: as in `BesselConv2d`; by default the authors' with "paper", whose start they belong
-            to, and unit norms with "authors-code".
+        mode_norms: as in `BesselConv2d`.
         algorithm: as in `BesselConv2d`.
     """
     check_choice("variant", variant, _VARIANTS)
     paper = variant == "paper"
     channels = scaled_channels(_WIDTHS[cutoff] if width is None else width)
     padding = choose_padding(image_size, padding_scheme)
-    norms = mode_norms or ("authors" if paper else "unit")
 
     def block(n_in: int, n_out: int, kernel_size: int, pad: int) -> nn.Module:
         conv = BesselConv2d(
@@ -92,13 +90,12 @@ def bcnn(
             scale_pool="map" if paper else "image",
             response=response,
             sampling=sampling,
-            mode_norms=norms,
+            mode_norms=mode_norms,
             algorithm=algorithm,
         )
         if paper:
-            # The authors' start, and above their norms. Normalisation takes the scale of the response out,
-            # but Adam moves all weights by the same amount: small ones learn faster, and 300 steps must
-            # do on 120 images. Their norms let the constant mode, of which every image is full, weigh less.
+            # The authors' start. Normalisation takes the scale of the response out, but Adam moves all
+            # weights by the same amount: small ones learn faster, and 300 steps must do on 120 images.
             nn.init.normal_(conv.weight, 0.0, math.sqrt(2 / n_in) / kernel_size)
             return nn.Sequential(conv, AttentiveNorm2d(n_out, preset=attention), nn.Softsign())
         if response == "power":
