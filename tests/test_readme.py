@@ -13,8 +13,8 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
 
 
 def table_below(heading):
-    """The rows of the first table under a heading, as lists of cells."""
-    section = README.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    """The rows of the table under a heading, as lists of cells."""
+    section = re.split(r"\n#+ ", README.read_text().partition(f"# {heading}\n")[2])[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip(" *") for cell in row.strip("|").split("|")] for row in rows[1:]]
 
@@ -28,12 +28,17 @@ def test_snippet(number, capsys):
         assert names["difference"].abs().max() < 1e-5
 
 
-def score(folder, method):
+def accuracies(column, method):
+    """Percent of each seed of a method, from the results in a folder such as "here/mnist-upright-low"."""
+    files = sorted((ROOT / "results" / column).glob(f"{method}.seed*.json"))
+    return [100 * json.loads(file.read_text())["accuracy"] for file in files]
+
+
+def score(column, method):
     """Mean and deviation over the seeds of a method, as the README writes them."""
-    files = sorted((ROOT / "results" / "here" / folder).glob(f"{method}.seed*.json"))
-    if not files:
+    values = accuracies(column, method)
+    if not values:
         return "not run"
-    values = [100 * json.loads(file.read_text())["accuracy"] for file in files]
     if len(values) == 1:
         return f"{values[0]:.2f} (one seed)"
     return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
@@ -43,9 +48,17 @@ def test_few_labels():
     rows = table_below("With few labels")
     assert [row[0] for row in rows] == ["120", "1 200", "12 000"]
     for row, regime in zip(rows, ("low", "inter", "high")):
-        folder = f"mnist-upright-{regime}"
-        peer = score(folder, "tuned-e-2-cnn-irreps-1.so-2")
-        assert row[1:3] == [score(folder, "besselnet_small.so-2"), peer]
+        column = f"here/mnist-upright-{regime}"
+        peer = score(column, "tuned-e-2-cnn-irreps-1.so-2")
+        assert row[1:3] == [score(column, "besselnet_small.so-2"), peer]
+
+
+def test_learning_rates_of_the_peer():
+    peer = "e-2-cnn-irreps-1-gated-learning-rate-0-"
+    methods = ("besselnet_small", *(peer + digits for digits in ("01", "003", "001")))
+    found = [accuracies("ablation/mnist-upright-low", method) for method in methods]
+    (row,) = table_below("The other method's learning rate")
+    assert row == [", ".join(f"{value:.2f}" for value in values) for values in found]
 
 
 def test_speed():

@@ -76,7 +76,7 @@ def test_each_cell_leaves_one_file_that_tells_everything(finished):
         assert sum(map(sum, result["confusion"])) == 10
         assert result["train_images"] == 8
         assert result["notes"] == ["judged on at most 10 images, not on all"]
-        assert {"versions", "machine", "commit"} <= result["environment"].keys()
+        assert {"versions", "source", "machine", "commit"} <= result["environment"].keys()
         assert result["seconds"]["training"] > 0
     quick = store.results()[2]
     assert quick["config"]["train"]["learning_rate"] == 0.01
@@ -154,8 +154,8 @@ def test_a_crash_is_a_failure_like_any_other(tmp_path, monkeypatch):
     [
         ({}, True),
         ({"config.json": {"train": {"epochs": 99}}}, False),
-        ({"environment.json": {"commit": "of other code"}}, False),
-        ({"environment.json": {"versions": {"besselnet": "0.0.1"}}}, False),
+        ({"environment.json": {"source": "other code"}}, False),
+        ({"environment.json": {"commit": "of a page of the documentation"}}, True),
     ],
 )
 def test_only_a_run_of_the_same_settings_and_code_is_continued(

@@ -29,23 +29,20 @@ class Mode(NamedTuple):
     def norm(self) -> float:
         """N_{v,j}, such that the function has unit norm on the unit disc.
 
-        1 / N^2 = pi (1 - v^2 / k^2) J_v(k)^2, and pi for k = 0. (The paper's Appendix A prints J_v
+        There J'_v(k) = 0, and 1 / N^2 = pi (1 - v^2 / k^2) J_v(k)^2. (The paper's Appendix A prints J_v
         where J_v^2 is meant.)
         """
-        v, _, k = self
-        if k == 0:
-            return 1 / math.sqrt(math.pi)
-        return 1 / math.sqrt(math.pi * (1 - (v / k) ** 2) * jv(v, k) ** 2)
+        return self.norm_up_to(1.0)
 
     def norm_up_to(self, radius: float) -> float:
-        """N such that N J_v(k rho) exp(i v theta) has unit norm on a disc of another radius R.
+        """N such that N J_v(k rho) exp(i v theta) has unit norm on the disc of radius R.
 
         1 / N^2 = pi R^2 (J'_v(k R)^2 + (1 - v^2 / (k R)^2) J_v(k R)^2), and pi R^2 for k = 0.
         """
         v, _, k = self
         reach = k * radius
         if k == 0:
-            return self.norm / radius
+            return 1 / (radius * math.sqrt(math.pi))
         energy = jvp(v, reach) ** 2 + (1 - (v / reach) ** 2) * jv(v, reach) ** 2
         return 1 / (radius * math.sqrt(math.pi * energy))
 

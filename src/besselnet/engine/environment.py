@@ -1,5 +1,6 @@
-"""What a result was made with: versions, kind of machine, commit. Never who or where."""
+"""What a result was made with: versions, source, kind of machine, commit. Never who or where."""
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -22,6 +23,7 @@ def describe_environment() -> dict[str, Any]:
             "python": platform.python_version(),
             **{name: _version(name) for name in PACKAGES},
         },
+        "source": source_digest(Path(besselnet.__file__).parent),
         "machine": {
             "system": platform.system(),
             "architecture": platform.machine(),
@@ -32,6 +34,15 @@ def describe_environment() -> dict[str, Any]:
         },
         "commit": _commit(),
     }
+
+
+def source_digest(folder: Path) -> str:
+    """A digest of all Python files in the folder: another for any other code, committed or not."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 def _version(package: str) -> str | None:
@@ -51,7 +62,7 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The last commit that touched besselnet's source, when run from a checkout; "+" if changed since."""
+    """The commit of besselnet's own source, when it runs from a checkout; "+" if changed since."""
     source = Path(besselnet.__file__).parent
 
     def git(*arguments: str) -> str | None:
@@ -66,6 +77,6 @@ def _commit() -> str | None:
     # Only a repository that tracks this very file is besselnet's own.
     if git("ls-files", "--error-unmatch", Path(besselnet.__file__).name) is None:
         return None
-    commit = git("log", "-1", "--format=%H", "--", ".")
+    commit = git("rev-parse", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no", ".")
     return f"{commit}+" if commit and changed else commit

@@ -111,20 +111,17 @@ def describe_failure(cell: Cell, study: str, error: BaseException | str) -> dict
 
 
 def _drop_other_run(folder: Path, config: RunConfig) -> None:
-    """Remove an unfinished run of other settings or of another besselnet: its end would be neither's."""
+    """Remove an unfinished run of other settings or of other code: its end would be neither's."""
     if not (folder / "config.json").exists():
         return
     try:
         begun_by = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-        same = read_run_config(folder) == config and _code(begun_by) == _code(environment())
+        same_code = begun_by.get("source") == environment()["source"]
+        same = same_code and read_run_config(folder) == config
     except (OSError, ValueError):
         same = False
     if not same:
         shutil.rmtree(folder)
-
-
-def _code(environment: dict[str, Any]) -> tuple[str, str | None]:
-    return environment["versions"]["besselnet"], environment["commit"]
 
 
 def _curve(path: Path) -> dict[str, list[float]]:
