@@ -2,9 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+STUDIES := $(addprefix results/,here ablation replication)
 EXTRAS := demo,photos,tensorboard,export,cluster,hub,examples,docs,dev
 
-.PHONY: demo test test-slow test-oldest test-newest lint bench docs study clean help
+.PHONY: demo test test-slow test-oldest test-newest lint bench docs study report clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -46,6 +47,9 @@ bench: $(READY)  ## measure speed and memory; results in benchmarks/results
 
 study: $(READY)  ## what of the paper's study two cores can do; goes on where it was stopped
 	$(BIN)/besselnet study run recipes/here.toml
+
+report: $(READY)  ## the tables and figures of the committed results, in docs/results
+	$(BIN)/besselnet study report $(STUDIES) --out docs/results --title "What was run here"
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .venv-oldest .venv-newest build dist site .mypy_cache .ruff_cache .pytest_cache

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from besselnet.study.reference import published
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
@@ -51,6 +53,31 @@ def test_few_labels():
         column = f"here/mnist-upright-{regime}"
         peer = score(column, "tuned-e-2-cnn-irreps-1.so-2")
         assert row[1:3] == [score(column, "besselnet_small.so-2"), peer]
+
+
+def published_best(column, family=""):
+    """The paper's best number of a column among the methods whose name begins so."""
+    numbers = [n for n in published() if (n.data_set, n.augmentation, n.regime) == column]
+    best = max((n for n in numbers if n.method.startswith(family)), key=lambda n: n.accuracy)
+    return f"{best.accuracy:.2f} ± {best.std:.2f}"
+
+
+def test_other_images():
+    columns = [
+        ("MNIST-rot", "noaug", "low"),
+        ("MNIST-rot", "noaug", "inter"),
+        ("MNIST-back", "upright", "inter"),
+        ("Malaria", "noaug", "low"),
+    ]
+    found = [
+        [
+            score(f"here/{'-'.join(column).lower()}", "besselnet_small.so-2"),
+            published_best(column, "B-CNN"),
+            published_best(column),
+        ]
+        for column in columns
+    ]
+    assert [row[1:] for row in table_below("On other images")] == found
 
 
 def test_learning_rates_of_the_peer():

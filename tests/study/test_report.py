@@ -140,7 +140,7 @@ def test_markdown_shows_theirs_ours_and_what_is_missing(report):
     assert "65.76 ± 1.82<br>72.00 ± 2.00 (n=3) ▲ +6.24" in text
     assert "42.82 ± 0.23<br>–" in text
     assert "- MNIST upright low: thinned." in text
-    assert "79.67 ± 2.57 (B-CNN k_max/2 SO(2)): +10.33" in text
+    assert "79.67 ± 2.57 (B-CNN k_max/2 SO(2)): +10.33 | the same |" in text
     for target in re.findall(r"\]\((figures/[^)]+)\)", text):
         assert (report / target).stat().st_size > 0
 

@@ -82,25 +82,35 @@ class _Style(NamedTuple):
 def draw_figures(tables: Sequence[Table]) -> Figures:
     """Every figure for which there are results; sizes also from the paper alone."""
     figures = Figures()
-    styles = _styles(list(dict.fromkeys(row for table in tables for row in table.rows)))
-    for table in tables:
-        for column in table.columns:
-            ran = [entry for entry in table.column(column) if entry.ours is not None]
-            if ran:
-                figures.drawings.append(_drawing(CURVES, column, _draw_curves(ran, styles)))
-                figures.drawings.append(_drawing(COSTS, column, _draw_costs(ran, styles)))
-        for data_set, augmentation in dict.fromkeys(c[:2] for c in table.columns):
-            entries = [
-                e
-                for e in table.entries.values()
-                if e.column[:2] == (data_set, augmentation) and e.column[3:] == ("paper", "test")
-            ]
-            if len({e.column for e in entries}) > 1:
-                key = ColumnKey(data_set, augmentation, "")
-                ran_here = any(e.ours is not None for e in entries)
-                drawn = _draw_sizes(entries, styles)
-                figures.drawings.append(_drawing(SIZES, key, drawn, ran_here))
+    # The many rows of an ablation would take the colours of the paper's families.
+    for beside_paper in (True, False):
+        group = [table for table in tables if table.is_paper == beside_paper]
+        styles = _styles(list(dict.fromkeys(row for table in group for row in table.rows)))
+        for table in group:
+            figures.drawings += _draw_table(table, styles)
     return figures
+
+
+def _draw_table(table: Table, styles: dict[RowKey, _Style]) -> list[Drawing]:
+    """The figures of every column of a table, then those of its data sets."""
+    drawings = []
+    for column in table.columns:
+        ran = [entry for entry in table.column(column) if entry.ours is not None]
+        if ran:
+            drawings.append(_drawing(CURVES, column, _draw_curves(ran, styles)))
+            drawings.append(_drawing(COSTS, column, _draw_costs(ran, styles)))
+    for data_set, augmentation in dict.fromkeys(c[:2] for c in table.columns):
+        entries = [
+            e
+            for e in table.entries.values()
+            if e.column[:2] == (data_set, augmentation) and e.column[3:] == ("paper", "test")
+        ]
+        if len({e.column for e in entries}) > 1:
+            key = ColumnKey(data_set, augmentation, "")
+            ran_here = any(e.ours is not None for e in entries)
+            drawn = _draw_sizes(entries, styles)
+            drawings.append(_drawing(SIZES, key, drawn, ran_here))
+    return drawings
 
 
 def _drawing(section: str, column: ColumnKey, figure: Figure, ran: bool = True) -> Drawing:

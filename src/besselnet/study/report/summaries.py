@@ -97,6 +97,7 @@ def run_here(tables: Sequence[Table]) -> TextTable:
             entries = table.column(column)
             theirs = [e for e in entries if e.paper is not None]
             bcnns = [e for e in theirs if e.row.family == "B-CNN"]
+            best_bcnn, best = _best(bcnns), _best(theirs)
             ran = [e for e in entries if e.ours is not None]
             for entry in sorted(ran, key=lambda e: -e.ours.mean if e.ours else 0.0):
                 compared = entry.comparison
@@ -106,8 +107,8 @@ def run_here(tables: Sequence[Table]) -> TextTable:
                     f"{entry.ours} (n={entry.ours.n})" if entry.ours else MISSING,
                     str(entry.paper) if entry.paper else MISSING,
                     f"{compared.difference:+.2f} {compared.mark}" if compared else MISSING,
-                    _against(entry, _best(bcnns)),
-                    _against(entry, _best(theirs)),
+                    _against(entry, best_bcnn),
+                    "the same" if best_bcnn and best is best_bcnn else _against(entry, best),
                 ]
                 lines.append(Line(cells, column, entry.row))
     return TextTable(
