@@ -2,23 +2,14 @@
 
 import json
 import re
-import statistics
-from pathlib import Path
 
 import pytest
 
 from besselnet.study.reference import published
+from committed_results import ROOT, listed, score, table_below
 
-ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-
-
-def table_below(heading):
-    """The rows of the table under a heading, as lists of cells."""
-    section = re.split(r"\n#+ ", README.read_text().partition(f"# {heading}\n")[2])[0]
-    rows = [line for line in section.splitlines() if line.startswith("| ")]
-    return [[cell.strip(" *") for cell in row.strip("|").split("|")] for row in rows[1:]]
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
@@ -30,24 +21,8 @@ def test_snippet(number, capsys):
         assert names["difference"].abs().max() < 1e-5
 
 
-def accuracies(column, method):
-    """Percent of each seed of a method, from the results in a folder such as "here/mnist-upright-low"."""
-    files = sorted((ROOT / "results" / column).glob(f"{method}.seed*.json"))
-    return [100 * json.loads(file.read_text())["accuracy"] for file in files]
-
-
-def score(column, method):
-    """Mean and deviation over the seeds of a method, as the README writes them."""
-    values = accuracies(column, method)
-    if not values:
-        return "not run"
-    if len(values) == 1:
-        return f"{values[0]:.2f} (one seed)"
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
-
-
 def test_few_labels():
-    rows = table_below("With few labels")
+    rows = table_below(README, "With few labels")
     assert [row[0] for row in rows] == ["120", "1 200", "12 000"]
     for row, regime in zip(rows, ("low", "inter", "high")):
         column = f"here/mnist-upright-{regime}"
@@ -77,15 +52,14 @@ def test_other_images():
         ]
         for column in columns
     ]
-    assert [row[1:] for row in table_below("On other images")] == found
+    assert [row[1:] for row in table_below(README, "On other images")] == found
 
 
 def test_learning_rates_of_the_peer():
     peer = "e-2-cnn-irreps-1-gated-learning-rate-0-"
     methods = ("besselnet_small", *(peer + digits for digits in ("01", "003", "001")))
-    found = [accuracies("ablation/mnist-upright-low", method) for method in methods]
-    (row,) = table_below("The other method's learning rate")
-    assert row == [", ".join(f"{value:.2f}" for value in values) for values in found]
+    (row,) = table_below(README, "The other method's learning rate")
+    assert row == [listed("ablation/mnist-upright-low", method) for method in methods]
 
 
 def test_speed():
@@ -99,7 +73,7 @@ def test_speed():
         ("the paper's algorithm, {}", "direct"),
     ):
         names |= {ours.format(cutoff): f"{theirs} {cutoff}" for cutoff in ("soft", "strong")}
-    rows = table_below("How fast")
+    rows = table_below(README, "How fast")
     assert len(rows) == 9
     for name, parameters, *ratios, _ in rows:
         result = results[names.get(name, name)]

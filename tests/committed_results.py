@@ -1,0 +1,36 @@
+"""The tables of a page, and the numbers of the committed results that they are held against."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def table_below(page, heading):
+    """The rows of the table under a heading of a page, as lists of cells."""
+    section = re.split(r"\n#+ ", page.read_text().partition(f"# {heading}\n")[2])[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip(" *") for cell in row.strip("|").split("|")] for row in rows[1:]]
+
+
+def accuracies(column, method):
+    """Percent of each seed of a method, from the results in a folder such as "here/mnist-upright-low"."""
+    files = sorted((ROOT / "results" / column).glob(f"{method}.seed*.json"))
+    return [100 * json.loads(file.read_text())["accuracy"] for file in files]
+
+
+def listed(column, method):
+    """The seeds of a method one by one, as the pages write them."""
+    return ", ".join(f"{value:.2f}" for value in accuracies(column, method))
+
+
+def score(column, method):
+    """Mean and deviation over the seeds of a method, as the pages write them."""
+    values = accuracies(column, method)
+    if not values:
+        return "not run"
+    if len(values) == 1:
+        return f"{values[0]:.2f} (one seed)"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"

@@ -1,0 +1,32 @@
+"""The report and the page on the models tell what the committed results are."""
+
+import re
+
+from besselnet.study.report import write_report
+from besselnet.study.store import Store
+from committed_results import ROOT, listed, table_below
+
+REPORT = ROOT / "docs" / "results"
+
+
+def test_the_report_is_up_to_date(tmp_path):
+    makefile = (ROOT / "Makefile").read_text()
+    (names,) = re.findall(r"^STUDIES := \$\(addprefix results/,(.*)\)$", makefile, re.MULTILINE)
+    (title,) = re.findall(r'study report \$\(STUDIES\).* --title "(.*)"', makefile)
+    results = [
+        result for name in names.split() for result in Store(ROOT / "results" / name).results()
+    ]
+    write_report(results, tmp_path, title)
+    assert (REPORT / "report.md").read_text() == (tmp_path / "report.md").read_text()
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {path.name for path in (REPORT / "figures").iterdir()}
+
+
+def test_the_sizes_of_a_batch():
+    methods = {"64": "as-the-text-says", "32": "batch-32", "16": "batch-16"}
+    found = {
+        batch: listed("replication/mnist-rot-noaug-low", method)
+        for batch, method in methods.items()
+    }
+    rows = table_below(ROOT / "docs" / "models.md", "How many steps?")
+    assert {batch: right for batch, _, right in rows} == found
