@@ -6,7 +6,7 @@ import re
 import pytest
 
 from besselnet.study.reference import published
-from committed_results import ROOT, listed, score, table_below
+from committed_results import ROOT, score, table_below
 
 README = ROOT / "README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
@@ -26,8 +26,9 @@ def test_few_labels():
     assert [row[0] for row in rows] == ["120", "1 200", "12 000"]
     for row, regime in zip(rows, ("low", "inter", "high")):
         column = f"here/mnist-upright-{regime}"
-        peer = score(column, "tuned-e-2-cnn-irreps-1.so-2")
-        assert row[1:3] == [score(column, "besselnet_small.so-2"), peer]
+        peer = "tuned-e-2-cnn-irreps-1"
+        methods = ("besselnet_small", peer, f"{peer}-learning-rate-0-003")
+        assert row[1:4] == [score(column, f"{method}.so-2") for method in methods]
 
 
 def published_best(column, family=""):
@@ -53,13 +54,6 @@ def test_other_images():
         for column in columns
     ]
     assert [row[1:] for row in table_below(README, "On other images")] == found
-
-
-def test_learning_rates_of_the_peer():
-    peer = "e-2-cnn-irreps-1-gated-learning-rate-0-"
-    methods = ("besselnet_small", *(peer + digits for digits in ("01", "003", "001")))
-    (row,) = table_below(README, "The other method's learning rate")
-    assert row == [listed("ablation/mnist-upright-low", method) for method in methods]
 
 
 def test_speed():
