@@ -54,6 +54,13 @@ def test_other_images():
         for column in columns
     ]
     assert [row[1:] for row in table_below(README, "On other images")] == found
+    soft_here = score("here/mnist-back-upright-inter", "b-cnn-k_max.so-2").removesuffix(
+        " (one seed)"
+    )
+    (soft_paper,) = (
+        n.accuracy for n in published() if n[1:6] == (*columns[2], "B-CNN k_max", "SO(2)")
+    )
+    assert f"has {soft_here} here, {soft_paper} in the paper" in README.read_text()
 
 
 def test_speed():

@@ -19,6 +19,7 @@ from besselnet.study.report.collect import (
     finishes,
     readings,
 )
+from besselnet.study.report.figures import draw_figures
 from study.toys import make_result
 
 UPRIGHT_LOW = ColumnKey("MNIST", "upright", "low")
@@ -192,6 +193,14 @@ def test_variants_are_compared_with_the_one_they_vary(ablation_report):
         ["| small", "70.00", "1", "-17.00 ▼", "batch_size 8, warmup 0.1"],
     ]
     assert "Judged on validation images." in text
+
+
+def test_an_ablation_leaves_the_figures_of_the_paper_as_they_are(results):
+    tables = collect([*results, *ablation()])
+    alone = draw_figures([table for table in tables if table.is_paper]).drawings
+    together = draw_figures(tables).drawings
+    assert together[: len(alone)] == alone
+    assert len(together) > len(alone)
 
 
 def test_without_a_counterpart_the_tables_of_the_paper_are_left_out(ablation_report):
