@@ -23,11 +23,13 @@ from ..imageset import ImageSet, Splits
 from ..published import find_file, missing
 from ..registry import register_data
 from ..resize import resize_in_pieces
+from ..rotation import Interpolation, check_interpolation
 from .mnist import DIGITS, mnist_arrays
 from .recreation import Recipe, recreate
 
 ROWS = {"train": 12_000, "test": 50_000}
 VERSIONS = ("auto", "original", "recreated")
+_INTERPOLATION: Interpolation = "cubic"
 _ADDRESS = "http://www.iro.umontreal.ca/~lisa/icml2007data/"
 
 
@@ -94,25 +96,36 @@ def load_variation(
     image_size: int | None,
     seed: int,
     version: str,
+    interpolation: Interpolation,
 ) -> Splits:
     """The set in the wanted version.
 
     - "original": from the archive or the two .amat files, in `root` or downloaded;
     - "recreated": made from MNIST (in `root` or downloaded) with `seed`, kept in the cache folder;
     - "auto": the original where it is given or can be downloaded, else re-created with a warning.
+
+    `interpolation` is how a re-creation turns its digits.
     """
     if version not in VERSIONS:
         raise ValueError(f"version must be one of {VERSIONS}, got {version!r}")
+    check_interpolation(interpolation)
+    turns = variation.rotate and version == "recreated"
+    if interpolation != _INTERPOLATION and not turns:
+        raise ValueError(
+            f"interpolation={interpolation!r} is for digits that are turned here: it needs "
+            f"mnist-rot or mnist-rot-back with version='recreated', got {variation.name} with "
+            f"version={version!r}"
+        )
     original = None if version == "recreated" else _obtain_original(variation, root, version)
     if original is not None:
         arrays = _read_original(variation, original)
         source = f"{variation.name}, original files"
     else:
-        recipe = Recipe(variation.rotate, variation.background, ROWS["train"], ROWS["test"], seed)
+        steps = (variation.rotate, variation.background)
+        recipe = Recipe(*steps, ROWS["train"], ROWS["test"], seed, interpolation)
         arrays = recreate(variation.name, mnist_arrays(root), recipe)
-        source = (
-            f"{variation.name}, re-creation from MNIST with seed {seed}, not the original files"
-        )
+        how = "" if interpolation == _INTERPOLATION else f" and {interpolation} interpolation"
+        source = f"{variation.name}, re-creation from MNIST with seed {seed}{how}, not the original files"
     parts = {
         part: ImageSet(
             resize_in_pieces(torch.from_numpy(arrays[f"x_{part}"]), image_size),
@@ -197,9 +210,14 @@ def _open_table(
 def _register(variation: Variation, summary: str) -> None:
     @register_data(variation.name, summary=summary, downloads=(variation.download,))
     def load(
-        *, root: Path | None, image_size: int | None = None, seed: int = 0, version: str = "auto"
+        *,
+        root: Path | None,
+        image_size: int | None = None,
+        seed: int = 0,
+        version: str = "auto",
+        interpolation: Interpolation = _INTERPOLATION,
     ) -> Splits:
-        return load_variation(variation, root, image_size, seed, version)
+        return load_variation(variation, root, image_size, seed, version, interpolation)
 
 
 _register(_VARIATIONS["mnist-rot"], "MNIST digits turned by any angle, 12 000 + 50 000")

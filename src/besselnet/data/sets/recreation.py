@@ -3,7 +3,7 @@
 The recipe, in the spirit of Larochelle et al. (ICML 2007):
 
 1. 62 000 of the 70 000 digits in random order, 12 000 for training and 50 000 for testing;
-2. each turned by an angle uniform in [0, 360) degrees, with cubic interpolation;
+2. each turned by an angle uniform in [0, 360) degrees, with cubic interpolation unless said otherwise;
 3. each laid on a 28 x 28 patch of a grey photograph, d + (1 - d) p for digit d and patch p in
    [0, 1]. Patches come from random places of random photographs; those with a standard deviation
    under 0.1 (sky, walls) are left out. The digit is turned, the patch is not.
@@ -22,7 +22,7 @@ import torch
 
 from ..cache import prepared_arrays
 from ..decode import decode_image
-from ..rotation import rotate_images
+from ..rotation import Interpolation, rotate_images
 
 _PHOTOGRAPHS = (
     "astronaut.png",
@@ -49,6 +49,7 @@ class Recipe:
     train_size: int
     test_size: int
     seed: int
+    interpolation: Interpolation
 
 
 def recreate(name: str, mnist: dict[str, np.ndarray], recipe: Recipe) -> dict[str, np.ndarray]:
@@ -84,7 +85,8 @@ def _make(
         piece = torch.from_numpy(digits[picked])[:, None].float() / 255
         if recipe.rotate:
             angles = generator.uniform(0, 360, len(picked))
-            piece = rotate_images(piece, torch.from_numpy(angles)).clamp_(0, 1)
+            turned = rotate_images(piece, torch.from_numpy(angles), recipe.interpolation)
+            piece = turned.clamp_(0, 1)
         if recipe.background:
             patches = _patches(photographs, len(picked), generator)
             piece = piece + (1 - piece) * patches
