@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -26,6 +27,19 @@ def test_without_ray_the_user_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"besselnet\[cluster\]"):
         run_cluster([], Store(tmp_path), study="tiny", address="auto")
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nothing_answers_is_refused_at_once(tmp_path, scheme):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'besselnet[cluster]'")
+    with socket.socket() as taken:
+        # Bound, and not listening: connections are refused.
+        taken.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
+        started = time.monotonic()
+        with pytest.raises(ValueError, match=f"no Ray cluster at '{address}': .*refused"):
+            run_cluster([], Store(tmp_path), study="tiny", address=address)
+    assert time.monotonic() - started < 10
 
 
 def test_a_task_without_a_shared_folder_hands_its_result_back(tmp_path, monkeypatch):

@@ -7,12 +7,14 @@ written once.
 """
 
 import secrets
+import socket
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
+from urllib.parse import urlsplit
 
 from besselnet.atomic import write_atomically
 from besselnet.engine import Interrupted
@@ -32,6 +34,7 @@ _POLL = 0.5
 # Tasks that wait at the cluster for each that it can run: enough to leave no place empty.
 _AHEAD = 2
 _SECONDS_TO_STOP = 120.0
+_SECONDS_TO_ANSWER = 10.0
 
 
 @dataclass
@@ -65,6 +68,7 @@ def run_cluster(
         Interrupted: after Ctrl-C or SIGTERM.
     """
     ray = _ray()
+    _check_address(address)
     variables = {} if data_root is None else {ROOT_VARIABLE: str(data_root)}
     try:
         ray.init(
@@ -110,6 +114,17 @@ def _ray() -> Any:
     except ImportError:
         raise ValueError("--cluster needs Ray: pip install 'besselnet[cluster]'") from None
     return ray
+
+
+def _check_address(address: str) -> None:
+    """Refuse a host that does not answer: `ray.init` would wait for it for many minutes."""
+    try:
+        place = urlsplit(address if "://" in address else f"//{address}")
+        if place.hostname and place.port:
+            target = (place.hostname, place.port)
+            socket.create_connection(target, timeout=_SECONDS_TO_ANSWER).close()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no Ray cluster at {address!r}: {error}") from None
 
 
 def _places(ray: Any, cpus: int) -> int:
