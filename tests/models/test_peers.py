@@ -66,6 +66,41 @@ def test_gated_network_has_the_same_budget_trains_and_is_invariant():
     assert turn_error(model, images) < 1e-3
 
 
+@needs_escnn
+@pytest.mark.parametrize("mirror", [False, True])
+def test_the_norm_activation_is_that_of_escnn(mirror):
+    from escnn import gspaces
+    from escnn import nn as enn
+
+    from besselnet.models.steerable import NormActivation
+
+    if mirror:
+        space = gspaces.flipRot2dOnR2(-1, maximum_frequency=2)
+        kinds = [space.irrep(1, 0), space.irrep(1, 1), space.irrep(1, 2)]
+    else:
+        space = gspaces.rot2dOnR2(-1, maximum_frequency=2)
+        kinds = [space.irrep(1), space.irrep(2)]
+    fields = enn.FieldType(space, [kind for kind in kinds for _ in range(3)])
+    torch.manual_seed(0)
+    fast, slow = NormActivation(fields), enn.NormNonLinearity(fields)
+    with torch.no_grad():
+        slow.log_bias.normal_()
+    fast.load_state_dict(slow.state_dict())
+    maps = torch.randn(4, fields.size, 5, 5)
+    maps[0] = 0
+    weights = torch.randn(maps.shape)
+
+    def outcome(module):
+        x = maps.clone().requires_grad_()
+        y = module(enn.GeometricTensor(x, fields)).tensor
+        return y, *torch.autograd.grad((y * weights).sum(), [x, module.log_bias])
+
+    results = [outcome(module) for module in (fast, slow)]
+    assert results[0][0].count_nonzero() > 100
+    for found, expected in zip(*results):
+        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 @needs_escnn
 @pytest.mark.parametrize("key", _FIELDS, ids=str)

@@ -38,6 +38,9 @@ __all__ = ["irreps_network", "regular_network"]
 
 Filter = Callable[[dict[str, Any]], bool]
 
+# The square of the norm that escnn takes for zero.
+_LEAST_POWER = 1e-20
+
 
 def regular_network(
     turns: int,
@@ -150,7 +153,7 @@ def irreps_network(
             elif gated:
                 activation = GatedActivation(out_type)
             else:
-                activation = _on_parts(out_type, enn.ELU, enn.NormNonLinearity)
+                activation = _on_parts(out_type, enn.ELU, NormActivation)
             return nn.Sequential(conv, norm, activation)
 
         def pool(fields: Any) -> nn.Module:
@@ -292,6 +295,35 @@ class FieldAvgPool2d(nn.Module):
     def forward(self, x: Any) -> Any:
         """Halve the side of every map."""
         return enn.GeometricTensor(self.pool(x.tensor), x.type)
+
+
+class NormActivation(enn.NormNonLinearity):
+    """`escnn.nn.NormNonLinearity`: each field f becomes max(|f| - b, 0) f / |f|, b > 0 is learned.
+
+    escnn's own takes a fifth of a training step and half of an inference, nearly all in
+    `torch.linalg.vector_norm`, which is slow along a dimension of one or two channels; a sum of
+    squares is not.
+
+    Args:
+        fields: fields without invariant scalars, those of one size side by side, small ones first.
+    """
+
+    def forward(self, x: Any) -> Any:
+        """Shrink every field."""
+        sizes = [size * self._nfields[size] for size in self._order]
+        counts = [self._nfields[size] for size in self._order]
+        biases = self.log_bias.exp().unsqueeze(2).split(counts, dim=1)
+        parts = x.tensor.split(sizes, dim=1)
+        shrunk = [
+            self._shrink(part.unflatten(1, (-1, size)), bias).flatten(1, 2)
+            for part, size, bias in zip(parts, self._order, biases)
+        ]
+        return enn.GeometricTensor(torch.cat(shrunk, dim=1), self.out_type)
+
+    def _shrink(self, fields: Tensor, bias: Tensor) -> Tensor:
+        # No slope at fields that are zero, where that of the norm is infinite.
+        norms = fields.square().sum(2, keepdim=True).clamp_min(_LEAST_POWER).sqrt()
+        return fields * ((norms - bias).relu() / norms)
 
 
 class GatedActivation(nn.Module):
