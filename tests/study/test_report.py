@@ -18,6 +18,7 @@ from besselnet.study.report.collect import (
     compare,
     finishes,
     readings,
+    undisturbed_seconds,
 )
 from besselnet.study.report.figures import draw_figures
 from study.toys import make_result
@@ -50,8 +51,15 @@ def test_scores_are_means_and_sample_deviations(results):
     soft = entry(collect(results), SOFT, UPRIGHT_LOW)
     assert soft.ours == pytest.approx((72.0, statistics.stdev([70, 72, 74]), 3))
     assert soft.paper == Score(65.76, 1.82, 3)
-    assert soft.seconds == 31.0
+    assert soft.seconds == 2 * 10.0
     assert entry(collect(results), STRONG, UPRIGHT_LOW).ours == Score(80.0, None, 1)
+
+
+def test_times_leave_disturbances_out():
+    quiet = [10.0, 10.1, 10.2] * 10
+    disturbed = [*quiet[:12], 0.1, *(3 * seconds for seconds in quiet[12:-1])]
+    assert undisturbed_seconds([7.0]) == 7.0
+    assert undisturbed_seconds(disturbed) == pytest.approx(sum(quiet), rel=0.02)
 
 
 @pytest.mark.parametrize(

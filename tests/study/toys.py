@@ -103,5 +103,6 @@ def make_result(
             "epoch": [1, 2],
             "train_loss": [1.0, 0.5],
             "train_accuracy": [0.5, accuracy],
+            "seconds": [10.0 + seed, 20.0 + seed],
         },
     }

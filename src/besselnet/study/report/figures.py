@@ -66,9 +66,10 @@ SECTIONS = (CURVES, SIZES, COSTS)
 EXPLANATIONS = {
     CURVES: "Accuracy (in per cent) and loss after each epoch of what was run here; a line for each run.",
     SIZES: "Large marks and solid lines: here. Small marks and dotted lines: the paper.",
-    COSTS: "Mean accuracy of what was run here; the bars are one standard deviation of the runs. The time "
-    "is that of the machines that were used, perhaps with other work on them. Multiply-adds are for one "
-    "image, once through the network, and stand for energy.",
+    COSTS: "Mean accuracy of what was run here; the bars are one standard deviation of the runs. The "
+    "machines may have done other work too, so the time is that of the least disturbed run, as if each "
+    "of its epochs took as long as one that a quarter of them beat. Multiply-adds are for one image, once "
+    "through the network, and stand for energy.",
 }
 
 
