@@ -30,3 +30,10 @@ def test_the_sizes_of_a_batch():
     }
     rows = table_below(ROOT / "docs" / "models.md", "How many steps?")
     assert {batch: right for batch, _, right in rows} == found
+
+
+def test_what_is_not_explained():
+    methods = {"soft": "b-cnn-k_max.so-2", "strong": "b-cnn-k_max-2.so-2"}
+    found = {cut: listed("here/mnist-rot-noaug-inter", method) for cut, method in methods.items()}
+    rows = table_below(ROOT / "docs" / "models.md", "What is not explained")
+    assert {cut: right for cut, right, _ in rows} == found
