@@ -61,6 +61,11 @@ def test_other_images():
         n.accuracy for n in published() if n[1:6] == (*columns[2], "B-CNN k_max", "SO(2)")
     )
     assert f"has {soft_here} here, {soft_paper} in the paper" in README.read_text()
+    ours, plain = (
+        score("here/malaria-by-slide-noaug-low", method).removesuffix(" (one seed)")
+        for method in ("besselnet_small.so-2", "vanilla-cnn.trivial")
+    )
+    assert f"`besselnet_small` has {ours}, a plain CNN {plain} (one seed)" in README.read_text()
 
 
 def test_speed():
