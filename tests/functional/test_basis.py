@@ -1,5 +1,7 @@
 """The tables of a layer and what decides them."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -57,6 +59,27 @@ def test_norms_of_the_authors_are_factors_on_the_filters(kernel_size):
     factor = np.concatenate([factor, factor[[m.order > 0 for m in modes]]])[:, None, None]
     for one, other in zip(unit.tables(dtype=torch.float64), authors.tables(dtype=torch.float64)):
         assert np.allclose(one.numpy() * factor, other.numpy(), rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("kernel_size", [3, 7, 9])
+def test_filters_of_the_published_code(kernel_size):
+    """Pixel by pixel: J_v(k rho) exp(-i v theta) on a grid from -1 to 1, over the norm of its pixels."""
+    spec = BasisSpec.checked(kernel_size, mode_norms="authors-pixels", sampling="point")
+    half = kernel_size // 2
+    expected = []
+    for mode in spec.modes.modes:
+        norm = 2 * math.pi * sum(r * jv(mode.order, mode.root * r) ** 2 for r in range(half + 1))
+        taps = np.zeros((kernel_size, kernel_size), dtype=complex)
+        for i, j in np.ndindex(taps.shape):
+            y, x = 1 - i / half, j / half - 1  # up and right, as everywhere here
+            if math.hypot(x, y) <= 1 + 1e-9:
+                turn = np.exp(-1j * mode.order * math.atan2(y, x))
+                taps[i, j] = jv(mode.order, mode.root * math.hypot(x, y)) * turn / math.sqrt(norm)
+        expected.append(taps)
+    whole = [mode.order > 0 for mode in spec.modes.modes]
+    expected = np.concatenate([np.real(expected), np.imag(expected)[whole]])
+    (table,) = spec.tables(dtype=torch.float64)
+    assert np.allclose(table.numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_equal_specs_are_equal_keys():

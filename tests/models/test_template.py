@@ -96,23 +96,24 @@ def test_bcnns_start_with_the_authors_small_weights():
         assert abs(spread - 1) < 5 * (2 / layer.weight.numel()) ** 0.5
 
 
-@pytest.mark.parametrize("norms", ["unit", "authors"])
+@pytest.mark.parametrize("norms", ["unit", "authors", "authors-pixels"])
 def test_bcnns_pass_the_norms_of_modes_on(norms):
     model = create_model("bcnn_so2_strong", **arguments("mnist"), mode_norms=norms)
     layers = [m for m in model.modules() if isinstance(m, BesselConv2d)]
     assert [layer.spec.mode_norms for layer in layers] == 6 * [norms]
 
 
-def test_norms_of_modes_change_the_parameters_not_what_a_layer_expresses():
+@pytest.mark.parametrize("norms", ["authors", "authors-pixels"])
+def test_norms_of_modes_change_the_parameters_not_what_a_layer_expresses(norms):
     torch.manual_seed(0)
-    unit, authors = (BesselConv2d(2, 3, 7, mode_norms=norms) for norms in ("unit", "authors"))
+    unit, authors = (BesselConv2d(2, 3, 7, mode_norms=norms) for norms in ("unit", norms))
     factors = authors.table0.flatten(1).norm(dim=1) / unit.table0.flatten(1).norm(dim=1)
     with torch.no_grad():
         authors.weight.copy_(unit.weight / factors)
     images = torch.rand(2, 2, 12, 12)
     torch.testing.assert_close(authors(images), unit(images))
-    # The constant mode is the weakest by far.
-    assert factors[0] < 0.8 * factors[1:].min()
+    # The constant mode is the weakest.
+    assert factors[0] < 0.9 * factors[1:].min()
 
 
 def test_templates_pool_as_average_pooling_on_even_sides():

@@ -46,6 +46,11 @@ class Mode(NamedTuple):
         energy = jvp(v, reach) ** 2 + (1 - (v / reach) ** 2) * jv(v, reach) ** 2
         return 1 / (radius * math.sqrt(math.pi * energy))
 
+    def norm_on_pixels(self, radius: int) -> float:
+        """N such that 1 / N^2 is the sum of 2 pi r J_v(k r)^2 over r = 0, 1, ..., R: the published code's."""
+        r = np.arange(radius + 1)
+        return float(1 / np.sqrt(2 * np.pi * np.sum(r * jv(self.order, self.root * r) ** 2)))
+
     def radial_function(self, rho: NDArray[np.float64]) -> NDArray[np.float64]:
         """N_{v,j} J_v(k_{v,j} rho)."""
         return self.norm * jv(self.order, self.root * rho)

@@ -24,7 +24,7 @@ from besselnet.core import SAMPLINGS, ModeSet, Sampling, kernel_modes, sampled_b
 Symmetry = Literal["SO(2)", "O(2)"]
 SYMMETRIES: tuple[str, ...] = get_args(Symmetry)
 CUTOFFS = {"soft": 1.0, "strong": 0.5}
-ModeNorms = Literal["unit", "authors"]
+ModeNorms = Literal["unit", "authors", "authors-pixels"]
 MODE_NORMS: tuple[str, ...] = get_args(ModeNorms)
 
 
@@ -144,7 +144,7 @@ class BasisSpec:
         """One filter bank for each scale: (num_weights, k', k') real filters, cosines then sines.
 
         A convolution with them gives the real and imaginary parts of phi (Equation 4.3), times a
-        factor for each mode where the norms are the authors'.
+        factor for each mode where `mode_norms` is not "unit".
         """
         factors = self._mode_factors()
         return [
@@ -160,13 +160,19 @@ class BasisSpec:
         """What the filters are multiplied with, (num_weights, 1, 1): 1 for unit norms.
 
         The authors' code takes the norm of J_v(k_{v,j} r) for r from 0 to the radius in pixels, where
-        1 is the rim. Every scale has the factors of the base size, so that their powers compare.
+        1 is the rim; as a sum over whole r, and filters without the area of a pixel. "authors" has the
+        first of these alone, as an integral. Every scale has the factors of the base size, so that their
+        powers compare.
         """
         if self.mode_norms == "unit":
             return np.ones((1, 1, 1))
         radius = max(1.0, (self.kernel_size - 1) / 2)
         modes = self.modes.modes
-        factors = np.array([mode.norm_up_to(radius) / mode.norm for mode in modes])
+        if self.mode_norms == "authors":
+            norms = [mode.norm_up_to(radius) for mode in modes]
+        else:
+            norms = [radius**2 * mode.norm_on_pixels(int(radius)) for mode in modes]
+        factors = np.array([norm / mode.norm for norm, mode in zip(norms, modes)])
         return np.concatenate([factors, factors[self.radial_counts[0] :]])[:, None, None]
 
 

@@ -94,8 +94,8 @@ def bcnn(
             algorithm=algorithm,
         )
         if paper:
-            # The authors' start. Normalisation takes the scale of the response out, but Adam moves all
-            # weights by the same amount: small ones learn faster, and 300 steps must do on 120 images.
+            # The authors' start. Adam moves all weights by the same amount: small ones learn faster, and
+            # 300 steps must do on 120 images.
             nn.init.normal_(conv.weight, 0.0, math.sqrt(2 / n_in) / kernel_size)
             return nn.Sequential(conv, AttentiveNorm2d(n_out, preset=attention), nn.Softsign())
         if response == "power":

@@ -55,8 +55,9 @@ class BesselConv2d(nn.Module):
             degree one in the input: use any norm, and ReLU.
         sampling: how the image is read between pixels: "bilinear", "cubic" or "point" (the paper).
         mode_norms: "unit" gives every Bessel function unit norm on the kernel's disc; "authors" the norm of
-            the paper's published code, which weakens the constant one. It changes the start of a training and
-            how fast each weight learns, not what the layer can express.
+            the paper's published code, which weakens the constant one; "authors-pixels" makes the filters
+            as large as in that code, too. It changes the start of a training and how fast each weight
+            learns, not what the layer can express.
         algorithm: "auto" picks the faster of "factored" and "direct"; both give the same numbers.
 
     Shape:
