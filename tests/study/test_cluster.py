@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,25 @@ def test_an_address_where_nothing_answers_is_refused_at_once(tmp_path, scheme):
         with pytest.raises(ValueError, match=f"no Ray cluster at '{address}': .*refused"):
             run_cluster([], Store(tmp_path), study="tiny", address=address)
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.0 400 Bad request\r\n\r\n", b"", None])
+def test_an_address_where_something_else_answers_is_refused(tmp_path, monkeypatch, answer):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'besselnet[cluster]'")
+    monkeypatch.setattr("besselnet.study.cluster._SECONDS_TO_ANSWER", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as open_connections:
+
+        def serve():
+            connection = open_connections.enter_context(server.accept()[0])
+            if answer is not None:
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        reason = "timed out" if answer is None else "something else answers there"
+        with pytest.raises(ValueError, match=f"no Ray cluster at '{address}': {reason}"):
+            run_cluster([], Store(tmp_path), study="tiny", address=address)
 
 
 def test_a_task_without_a_shared_folder_hands_its_result_back(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ works in a temporary folder and hands its result back; a lost one starts again. 
 written once.
 """
 
+import os
 import secrets
 import socket
 import tempfile
@@ -35,6 +36,10 @@ _POLL = 0.5
 _AHEAD = 2
 _SECONDS_TO_STOP = 120.0
 _SECONDS_TO_ANSWER = 10.0
+# Ray speaks gRPC, which is HTTP/2: a client opens with these bytes and an empty frame of settings, and
+# the first frame of a server holds its settings. The fourth byte of a frame is its type.
+_HTTP2_OPENING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_HTTP2_SETTINGS = 4
 
 
 @dataclass
@@ -117,14 +122,21 @@ def _ray() -> Any:
 
 
 def _check_address(address: str) -> None:
-    """Refuse a host that does not answer: `ray.init` would wait for it for many minutes."""
+    """Refuse a host that does not answer as Ray does: `ray.init` would wait for many minutes."""
     try:
         place = urlsplit(address if "://" in address else f"//{address}")
-        if place.hostname and place.port:
-            target = (place.hostname, place.port)
-            socket.create_connection(target, timeout=_SECONDS_TO_ANSWER).close()
+        if not place.hostname or not place.port:
+            return
+        target = (place.hostname, place.port)
+        with socket.create_connection(target, timeout=_SECONDS_TO_ANSWER) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.sendall(_HTTP2_OPENING)
+            answer = connection.recv(4, socket.MSG_WAITALL)
     except (OSError, ValueError) as error:
         raise ValueError(f"no Ray cluster at {address!r}: {error}") from None
+    if len(answer) < 4 or answer[3] != _HTTP2_SETTINGS:
+        raise ValueError(f"no Ray cluster at {address!r}: something else answers there")
 
 
 def _places(ray: Any, cpus: int) -> int:
