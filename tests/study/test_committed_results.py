@@ -4,7 +4,7 @@ import re
 
 from besselnet.study.report import write_report
 from besselnet.study.store import Store
-from committed_results import ROOT, listed, table_below
+from committed_results import ROOT, listed, score, table_below
 
 REPORT = ROOT / "docs" / "results"
 
@@ -37,3 +37,19 @@ def test_what_is_not_explained():
     found = {cut: listed("here/mnist-rot-noaug-inter", method) for cut, method in methods.items()}
     rows = table_below(ROOT / "docs" / "models.md", "What is not explained")
     assert {cut: right for cut, right, _ in rows} == found
+
+
+def test_the_two_readings_of_irreps_and_hnets():
+    columns = {
+        "120 upright": "mnist-upright-low",
+        "120 turned": "mnist-rot-noaug-low",
+        "1 200 upright": "mnist-upright-inter",
+        "1 200 turned": "mnist-rot-noaug-inter",
+    }
+    methods = ["hnet-order-1.so-2", "e-2-cnn-irreps-1.so-2"]
+    rows = table_below(ROOT / "docs" / "models.md", "Which of the two?")
+    for digits, *cells in rows:
+        column = f"here/{columns.pop(digits)}"
+        found = [score(column, method).removesuffix(" (one seed)") for method in methods]
+        assert [cell.partition(" (")[0] for cell in cells] == found
+    assert not columns
