@@ -47,6 +47,7 @@ def test_what_tells_rows_apart_is_no_option():
     ("option", "value", "allowed"),
     [
         ("variant", "papper", "'authors-code'"),
+        ("pooling", "max", "'blur'"),
         ("padding_scheme", "stl10", "'malaria'"),
         ("width", 0, "a number > 0"),
         ("width", (8, 16, 24), "six integers"),

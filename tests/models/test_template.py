@@ -14,7 +14,7 @@ from besselnet.models.template import (
     scaled_channels,
     smallest_side,
 )
-from besselnet.nn import BesselConv2d
+from besselnet.nn import BesselConv2d, BlurPool2d
 from models.probes import KINDS, arguments
 
 
@@ -94,6 +94,15 @@ def test_bcnns_start_with_the_authors_small_weights():
         variance = 2 / (layer.in_channels * layer.kernel_size[0] ** 2)
         spread = layer.weight.square().mean().item() / variance
         assert abs(spread - 1) < 5 * (2 / layer.weight.numel()) ** 0.5
+
+
+@pytest.mark.parametrize("variant", ["paper", "authors-code"])
+@pytest.mark.parametrize(("pooling", "sigma"), [("average", 0.0), ("blur", 0.66), (None, None)])
+def test_bcnns_pool_as_they_are_told_or_as_their_variant(variant, pooling, sigma):
+    options = {"variant": variant, "pooling": pooling}
+    model = create_model("bcnn_so2_strong", **arguments("mnist"), **options)
+    expected = {"paper": 0.0, "authors-code": 0.66}[variant] if sigma is None else sigma
+    assert [m.sigma for m in model.modules() if isinstance(m, BlurPool2d)] == 2 * [expected]
 
 
 @pytest.mark.parametrize("norms", ["unit", "authors", "authors-pixels"])

@@ -26,6 +26,7 @@ __all__ = ["bcnn"]
 # make up for it with more channels.
 _WIDTHS = {"soft": 1.0, "strong": 1.7}
 _VARIANTS = ("paper", "authors-code")
+_POOLINGS = ("average", "blur")
 # Without normalisation the start decides whether a signal survives six squarings. These shares of
 # the power that BesselConv2d starts with, which is meant for softsign, keep the spread of
 # handwritten digits through all layers with tanh: for the soft cut-off, the strong one, and the
@@ -48,6 +49,7 @@ def bcnn(
     response: Response = "power",
     sampling: str = "point",
     mode_norms: str = "unit",
+    pooling: str | None = None,
     algorithm: Algorithm = "auto",
 ) -> TemplateNetwork:
     """The paper's template with Bessel convolutions.
@@ -69,10 +71,13 @@ def bcnn(
         response: as in `BesselConv2d`; the paper's is "power".
         sampling: as in `BesselConv2d`; the paper's is "point".
         mode_norms: as in `BesselConv2d`.
+        pooling: "average" or "blur"; by default what the variant has.
         algorithm: as in `BesselConv2d`.
     """
     check_choice("variant", variant, _VARIANTS)
     paper = variant == "paper"
+    pooling = pooling or ("average" if paper else "blur")
+    check_choice("pooling", pooling, _POOLINGS)
     channels = scaled_channels(_WIDTHS[cutoff] if width is None else width)
     padding = choose_padding(image_size, padding_scheme)
 
@@ -104,7 +109,9 @@ def bcnn(
         return nn.Sequential(conv, nn.Tanh())
 
     def pool(_: int) -> nn.Module:
-        return average_pool() if paper else BlurPool2d(2, sigma=0.66, padding_mode="zeros")
+        if pooling == "average":
+            return average_pool()
+        return BlurPool2d(2, sigma=0.66, padding_mode="zeros")
 
     features = stack_template(in_channels, channels, padding, block, pool)
     return TemplateNetwork(features, channels[-1], num_classes, smallest_side(padding))
