@@ -5,6 +5,8 @@ import re
 import statistics
 from pathlib import Path
 
+from besselnet.study.reference import published
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -34,3 +36,19 @@ def score(column, method):
     if len(values) == 1:
         return f"{values[0]:.2f} (one seed)"
     return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+def bare_score(column, method):
+    """The same where the page says elsewhere which numbers are of one seed."""
+    return score(column, method).removesuffix(" (one seed)")
+
+
+def in_the_paper(column, method, group="SO(2)"):
+    """The paper's mean and deviation for (data set, augmentation, regime), as the pages write them."""
+    (number,) = (n for n in published() if n[1:6] == (*column, method, group))
+    return as_written(number)
+
+
+def as_written(number):
+    """A number of the paper, as the pages write it."""
+    return f"{number.accuracy:.2f} ± {number.std:.2f}"

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from besselnet.study.reference import published
-from committed_results import ROOT, score, table_below
+from committed_results import ROOT, as_written, bare_score, in_the_paper, score, table_below
 
 README = ROOT / "README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
@@ -35,7 +35,7 @@ def published_best(column, family=""):
     """The paper's best number of a column among the methods whose name begins so."""
     numbers = [n for n in published() if (n.data_set, n.augmentation, n.regime) == column]
     best = max((n for n in numbers if n.method.startswith(family)), key=lambda n: n.accuracy)
-    return f"{best.accuracy:.2f} ± {best.std:.2f}"
+    return as_written(best)
 
 
 def test_other_images():
@@ -54,15 +54,11 @@ def test_other_images():
         for column in columns
     ]
     assert [row[1:] for row in table_below(README, "On other images")] == found
-    soft_here = score("here/mnist-back-upright-inter", "b-cnn-k_max.so-2").removesuffix(
-        " (one seed)"
-    )
-    (soft_paper,) = (
-        n.accuracy for n in published() if n[1:6] == (*columns[2], "B-CNN k_max", "SO(2)")
-    )
+    soft_here = bare_score("here/mnist-back-upright-inter", "b-cnn-k_max.so-2")
+    soft_paper = in_the_paper(columns[2], "B-CNN k_max").partition(" ")[0]
     assert f"has {soft_here} here, {soft_paper} in the paper" in README.read_text()
     ours, plain = (
-        score("here/malaria-by-slide-noaug-low", method).removesuffix(" (one seed)")
+        bare_score("here/malaria-by-slide-noaug-low", method)
         for method in ("besselnet_small.so-2", "vanilla-cnn.trivial")
     )
     assert f"`besselnet_small` has {ours}, a plain CNN {plain} (one seed)" in README.read_text()

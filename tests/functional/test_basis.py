@@ -10,6 +10,7 @@ from scipy.special import jv
 
 from besselnet.core import sampled_basis
 from besselnet.functional import BasisSpec
+from tolerances import FLOAT64, assert_same
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_filters_of_the_published_code(kernel_size):
     whole = [mode.order > 0 for mode in spec.modes.modes]
     expected = np.concatenate([np.real(expected), np.imag(expected)[whole]])
     (table,) = spec.tables(dtype=torch.float64)
-    assert np.allclose(table.numpy(), expected, rtol=1e-9, atol=1e-12)
+    assert_same(table, torch.tensor(expected), FLOAT64.equation)
 
 
 def test_equal_specs_are_equal_keys():

@@ -48,6 +48,7 @@ def test_what_tells_rows_apart_is_no_option():
     [
         ("variant", "papper", "'authors-code'"),
         ("pooling", "max", "'blur'"),
+        ("pooling", "", "'blur'"),
         ("padding_scheme", "stl10", "'malaria'"),
         ("width", 0, "a number > 0"),
         ("width", (8, 16, 24), "six integers"),

@@ -14,7 +14,7 @@ import pytest
 
 from besselnet.study import images
 from besselnet.study.cells import expand
-from besselnet.study.cluster import _fill, run_cluster
+from besselnet.study.cluster import _check_address, _fill, run_cluster
 from besselnet.study.images import ROOT_VARIABLE
 from besselnet.study.local import run_local
 from besselnet.study.recipe import read_recipe
@@ -60,6 +60,14 @@ def test_an_address_where_something_else_answers_is_refused(tmp_path, monkeypatc
         reason = "timed out" if answer is None else "something else answers there"
         with pytest.raises(ValueError, match=f"no Ray cluster at '{address}': {reason}"):
             run_cluster([], Store(tmp_path), study="tiny", address=address)
+
+
+def test_a_cluster_with_tls_is_not_greeted_in_plain_text(monkeypatch):
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        _check_address(f"127.0.0.1:{server.getsockname()[1]}")
+        with server.accept()[0] as connection:
+            assert connection.recv(1) == b""
 
 
 def test_a_task_without_a_shared_folder_hands_its_result_back(tmp_path, monkeypatch):

@@ -76,7 +76,8 @@ def bcnn(
     """
     check_choice("variant", variant, _VARIANTS)
     paper = variant == "paper"
-    pooling = pooling or ("average" if paper else "blur")
+    if pooling is None:
+        pooling = "average" if paper else "blur"
     check_choice("pooling", pooling, _POOLINGS)
     channels = scaled_channels(_WIDTHS[cutoff] if width is None else width)
     padding = choose_padding(image_size, padding_scheme)

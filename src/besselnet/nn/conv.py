@@ -54,10 +54,11 @@ class BesselConv2d(nn.Module):
         response: "amplitude", "signed" (order 0 keeps its sign) or "power" (the paper). The first two have
             degree one in the input: use any norm, and ReLU.
         sampling: how the image is read between pixels: "bilinear", "cubic" or "point" (the paper).
-        mode_norms: "unit" gives every Bessel function unit norm on the kernel's disc; "authors" the norm of
-            the paper's published code, which weakens the constant one; "authors-pixels" makes the filters
-            as large as in that code, too. It changes the start of a training and how fast each weight
-            learns, not what the layer can express.
+        mode_norms: "unit" gives every Bessel function unit norm on the kernel's disc; "authors" on
+            a disc of as many radii as the kernel has pixels to its rim, which weakens the constant one;
+            "authors-pixels" gives the very filters of the paper's published code, whose norms these are.
+            It changes the start of a training and how fast each weight learns, not what the layer can
+            express.
         algorithm: "auto" picks the faster of "factored" and "direct"; both give the same numbers.
 
     Shape:

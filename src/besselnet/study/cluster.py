@@ -132,7 +132,8 @@ def _check_address(address: str) -> None:
             if os.environ.get("RAY_USE_TLS", "0") != "0":
                 return
             connection.sendall(_HTTP2_OPENING)
-            answer = connection.recv(4, socket.MSG_WAITALL)
+            with connection.makefile("rb") as answers:
+                answer = answers.read(4)
     except (OSError, ValueError) as error:
         raise ValueError(f"no Ray cluster at {address!r}: {error}") from None
     if len(answer) < 4 or answer[3] != _HTTP2_SETTINGS:
