@@ -15,7 +15,8 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from besselnet import create_model
-from besselnet.data import ImageSet, load_data, rotate_images
+from besselnet.data import ImageSet, load_data
+from besselnet.functional import rotate_images
 
 
 def loader(images: ImageSet, shuffle: bool) -> DataLoader:

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
 
 from besselnet import create_model
-from besselnet.data import Batches, ImageSet, load_data, rotate_images
-from besselnet.engine import evaluate
+from besselnet.data import Batches, ImageSet, load_data
+from besselnet.functional import rotate_images
+from besselnet.train import evaluate
 
 
 def digits(images: ImageSet, first: int, count: int) -> ImageSet:

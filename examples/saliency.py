@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet import create_model
-from besselnet.data import Batches, load_data, rotate_images
-from besselnet.engine import TrainConfig, fit
+from besselnet.data import Batches, load_data
+from besselnet.functional import rotate_images
+from besselnet.train import TrainConfig, fit
 
 
 def saliency(model: nn.Module, images: Tensor, classes: Tensor) -> Tensor:

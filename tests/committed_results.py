@@ -3,11 +3,9 @@
 import json
 import re
 import statistics
-from pathlib import Path
 
-from besselnet.study.reference import published
-
-ROOT = Path(__file__).parent.parent
+from besselnet_lab.paper.reference import published
+from places import LAB
 
 
 def table_below(page, heading):
@@ -19,7 +17,7 @@ def table_below(page, heading):
 
 def accuracies(column, method):
     """Percent of each seed of a method, from the results in a folder such as "here/mnist-upright-low"."""
-    files = sorted((ROOT / "results" / column).glob(f"{method}.seed*.json"))
+    files = sorted((LAB / "results" / column).glob(f"{method}.seed*.json"))
     return [100 * json.loads(file.read_text())["accuracy"] for file in files]
 
 

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
-import besselnet.study
-from besselnet.cli import COMMANDS, _load, main
-from besselnet.engine import describe_settings
+from besselnet.cli import main
+from besselnet.train import describe_settings
+from places import LAB, ROOT
 
-ROOT = Path(__file__).parents[1]
 DOCS = {str(path.relative_to(ROOT / "docs")): path for path in (ROOT / "docs").rglob("*.md")}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in DOCS.items()}
 # (language, file name or "", text) of each block of code
@@ -142,7 +141,7 @@ def commands() -> dict[str, list[str]]:
     found = defaultdict(list)
     for page, text in {**TEXTS, "README.md": (ROOT / "README.md").read_text()}.items():
         for line in code_lines(text):
-            call = re.match(r"(?:besselnet|.*-m besselnet) ([a-z].*)", line)
+            call = re.match(r"(?:besselnet|besselnet-lab|.*-m besselnet) ([a-z].*)", line)
             if call:
                 found[call[1].partition("  #")[0].strip()].append(page)
     return found
@@ -151,8 +150,9 @@ def commands() -> dict[str, list[str]]:
 @pytest.mark.parametrize("line", sorted(commands()))
 def test_commands_and_their_options_exist(line):
     name, *words = shlex.split(line.split("|")[0].split(">")[0])
-    assert name in COMMANDS, commands()[line]
-    command = _load(name)
+    known_to = next((p for p in (program(), lab_program) if name in p.commands), None)
+    assert known_to is not None, commands()[line]
+    command = known_to.load(name)
     if words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
@@ -169,7 +169,7 @@ def test_commands_and_their_options_exist(line):
 def published() -> dict[tuple[str, str, str], dict[tuple[str, str], float]]:
     """The paper's accuracies: column -> row -> per cent."""
     table: dict = defaultdict(dict)
-    with open(Path(besselnet.study.__path__[0]) / "reference" / "accuracy.csv") as file:
+    with open(LAB / "src" / "besselnet_lab" / "paper" / "reference" / "accuracy.csv") as file:
         for row in csv.DictReader(file):
             column = row["data_set"], row["augmentation"], row["regime"]
             table[column][row["method"], row["group"]] = float(row["accuracy"])

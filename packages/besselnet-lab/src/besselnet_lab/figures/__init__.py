@@ -1,0 +1,18 @@
+"""Figures: functions that compute what is shown, and functions that draw it. Files are for the caller."""
+
+from besselnet_lab.figures.accuracy import AngleCurve
+from besselnet_lab.figures.catalogue import FIGURES, Drawing, FigureEntry, Request, choose_figures
+from besselnet_lab.figures.learning import LearningCurve, read_learning
+from besselnet_lab.figures.pictures import read_picture
+
+__all__ = [
+    "FIGURES",
+    "AngleCurve",
+    "Drawing",
+    "FigureEntry",
+    "LearningCurve",
+    "Request",
+    "choose_figures",
+    "read_learning",
+    "read_picture",
+]

@@ -1,0 +1,47 @@
+"""Accuracy of trained networks against the angle by which the test images are turned."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from besselnet.drawing import line_style, new_figure
+
+__all__ = ["AngleCurve", "draw_accuracy"]
+
+
+@dataclass(frozen=True)
+class AngleCurve:
+    """Share of right answers at each angle (degrees, the first is 0), on so many images."""
+
+    angles: Sequence[float]
+    accuracy: Sequence[float]
+    images: int
+
+    def closed(self) -> tuple[list[float], list[float]]:
+        """The curve with its first point again at 360 degrees, in per cent."""
+        percent = [100 * share for share in self.accuracy]
+        return [*self.angles, 360.0], [*percent, percent[0]]
+
+
+def draw_accuracy(curves: Mapping[str, AngleCurve], about: str = "") -> Figure:
+    """One line for each network, and its mean over the angles in the legend."""
+    figure = new_figure(4.2)
+    axes = figure.subplots()
+    for number, (name, curve) in enumerate(curves.items()):
+        mean = 100 * sum(curve.accuracy) / len(curve.accuracy)
+        label = f"{name}: {mean:.0f} % on average"
+        axes.plot(*curve.closed(), label=label, markersize=5, **line_style(number)._asdict())
+    images = {curve.images for curve in curves.values()}
+    tested = f"{images.pop()} test images" if len(images) == 1 else "test images"
+    axes.set(
+        xlim=(0, 360),
+        ylim=(0, 101),
+        xticks=range(0, 361, 45),
+        xlabel="angle by which the test images are turned, degrees",
+        ylabel="right answers, %",
+        title=f"{about}, {tested}" if about else tested,
+    )
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure

@@ -1,0 +1,37 @@
+"""The report of a study: its results beside the published numbers, as Markdown and as a page."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from besselnet.atomic import write_atomically
+from besselnet_lab.report.collect import collect
+from besselnet_lab.report.figures import draw_figures
+from besselnet_lab.report.markdown import markdown
+from besselnet_lab.report.page import page
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    results: Iterable[Mapping[str, Any]], folder: str | Path, title: str
+) -> list[Path]:
+    """Write report.md with its figures, and report.html, which holds everything.
+
+    Args:
+        results: as `Store.results` gives them.
+        folder: made if it is not there.
+    """
+    folder = Path(folder)
+    tables = collect(results)
+    figures = draw_figures(tables)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for drawing in figures.drawings:
+        write_atomically(folder / "figures" / drawing.file, drawing.svg)
+    files = {
+        folder / "report.md": markdown(tables, figures, title),
+        folder / "report.html": page(tables, figures, title),
+    }
+    for path, text in files.items():
+        write_atomically(path, text)
+    return list(files)

@@ -1,0 +1,120 @@
+"""The report as Markdown."""
+
+from collections.abc import Sequence
+
+from besselnet.train import in_words
+from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, Table
+from besselnet_lab.report.figures import EXPLANATIONS, Figures
+from besselnet_lab.report.summaries import TextTable, about, overview, summaries
+from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, WORDS
+from besselnet_lab.report.variants import variants
+
+__all__ = ["markdown"]
+
+NOTHING = "None of these was run yet."
+
+
+def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
+    """The whole report; figures are linked as files of the folder `figures`."""
+    parts = [f"# {title}", about(tables), " ".join(overview(tables))]
+    parts.append("\n".join(f"- *{word}*: {meaning}" for word, meaning in WORDS))
+    texts = [_section(text) for text in summaries(tables)]
+    parts += [part for text in texts[:1] for part in text]
+    for table in tables:
+        parts.append(f"## {table.name}")
+        if table.is_paper:
+            parts += [LEGEND, _main_table(table)]
+        else:
+            parts.append(LEGEND_ALONE)
+            for column in table.columns:
+                parts += _section(variants(table, column), level=3)
+        parts += _notes(table)
+    parts += [part for text in texts[1:] for part in text]
+    ran = [e for t in tables if t.is_paper for e in t.entries.values() if e.ours is not None]
+    if ran:
+        parts += ["## Time and operations", _cost(ran)]
+    for heading, drawn in figures.sections().items():
+        if drawn:
+            parts += [f"## {heading}", EXPLANATIONS[heading]]
+            parts += [f"![{name}](figures/{file})" for name, file in drawn]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(table: TextTable, level: int = 2) -> list[str]:
+    lines = _lines([table.head, *(line.cells for line in table.lines)])
+    return [f"{'#' * level} {table.heading}", table.sentence, lines]
+
+
+def _main_table(table: Table) -> str:
+    head = ["method", "group", *(_head(table, column) for column in table.columns)]
+    body = [
+        [row.method, row.group, *(_cell(table.entries.get((row, c))) for c in table.columns)]
+        for row in table.rows
+    ]
+    return _lines([head, *body])
+
+
+def _head(table: Table, column: ColumnKey) -> str:
+    images = table.train_images(column)
+    return f"{column.data_set}<br>{column.title}" + (f"<br>{images:,} images" if images else "")
+
+
+def _cell(entry: Entry | None) -> str:
+    if entry is None:
+        return MISSING
+    paper = _bold(str(entry.paper), entry.paper_rank) if entry.paper else MISSING
+    if entry.ours is None:
+        return f"{paper}<br>{MISSING}"
+    ours = f"{_bold(str(entry.ours), entry.our_rank)} (n={entry.ours.n})"
+    compared = entry.comparison
+    if compared is not None:
+        ours += f" {compared.mark} {compared.difference:+.2f}"
+    return f"{paper}<br>{ours}"
+
+
+def _bold(text: str, rank: int | None) -> str:
+    return f"**{text}**" if rank is not None and rank <= 3 else text
+
+
+def _notes(table: Table) -> list[str]:
+    """A list of what must be known about the columns, or nothing."""
+    lines = []
+    for column in table.columns:
+        notes = dict.fromkeys(note for e in table.column(column) for note in e.notes)
+        lines += [f"- {column.full_title}: {note}." for note in notes]
+    return ["\n".join(lines)] if lines else []
+
+
+def _cost(entries: Sequence[Entry]) -> str:
+    rows = [
+        [
+            "column",
+            "method",
+            "group",
+            "training images",
+            "parameters",
+            "multiply-adds an image",
+            "training",
+        ]
+    ]
+    for entry in entries:
+        rows.append(
+            [
+                entry.column.full_title,
+                *entry.row,
+                f"{entry.train_images:,}",
+                f"{entry.parameters:,}",
+                f"{entry.multiply_adds:,}",
+                in_words(entry.seconds or 0.0),
+            ]
+        )
+    return _lines(rows)
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first row is its head."""
+    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    if not body:
+        return NOTHING
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))

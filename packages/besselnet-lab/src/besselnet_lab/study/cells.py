@@ -1,0 +1,174 @@
+"""Cells: one training each, expanded from a recipe."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+
+from besselnet.train import DataConfig, ModelConfig, RunConfig, TrainConfig, from_dict
+from besselnet_lab.study.images import SOURCE
+from besselnet_lab.study.recipe import Column, DataEntry, Method, Recipe
+
+__all__ = ["Cell", "CellKey", "expand", "select"]
+
+
+@dataclass(frozen=True, order=True)
+class CellKey:
+    """What a cell is called: its place in the tables."""
+
+    data_set: str
+    augmentation: str
+    regime: str
+    method: str
+    group: str
+    seed: int
+    protocol: str = "paper"
+
+    @property
+    def column(self) -> str:
+        """Name of the column of a table, such as "MNIST-rot noaug low"."""
+        standard = "" if self.protocol == "paper" else f" {self.protocol}"
+        return f"{self.data_set} {self.augmentation} {self.regime}{standard}"
+
+    @property
+    def row(self) -> str:
+        """Name of the row of a table."""
+        return f"{self.method} {self.group}".strip()
+
+    @property
+    def identity(self) -> str:
+        """Path of its files within the results, without the ending."""
+        row = ".".join(_slug(part) for part in (self.method, self.group) if part)
+        return f"{_slug(self.column)}/{row}.seed{self.seed}"
+
+    def __str__(self) -> str:
+        return f"{self.column} | {self.row} | seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: its name, the run that fills it, and what is known about its images beforehand."""
+
+    key: CellKey
+    config: RunConfig
+    channels: int
+    classes: int
+    train_images: int
+    judged_images: int
+
+
+def expand(recipe: Recipe) -> list[Cell]:
+    """All cells, column by column, seed by seed: early seeds of all methods come first."""
+    rows = recipe.rows()
+    cells: dict[str, Cell] = {}
+    for number, column in enumerate(recipe.columns):
+        chosen = _chosen(rows, column.methods, f"columns[{number}].methods")
+        for regime in column.regimes:
+            for seed in column.seeds or recipe.seeds:
+                for method in chosen:
+                    cell = _cell(recipe, column, regime, method, seed)
+                    identity = cell.key.identity
+                    if identity in cells:
+                        raise ValueError(f"columns[{number}]: {cell.key} is there twice")
+                    cells[identity] = cell
+    return list(cells.values())
+
+
+def select(cells: Sequence[Cell], only: Iterable[str]) -> list[Cell]:
+    """The cells that match every condition `field=pattern[,field=pattern...]`, with shell patterns.
+
+    Brackets are ordinary characters, as in the names of the methods.
+    """
+    known = [f.name for f in fields(CellKey)]
+    chosen = list(cells)
+    for text in only:
+        for condition in text.split(","):
+            name, equals, pattern = (part.strip() for part in condition.partition("="))
+            if not equals or name not in known:
+                raise ValueError(
+                    f"--only {condition.strip()!r}: must be FIELD=PATTERN with a field of "
+                    f"{', '.join(known)}"
+                )
+            matching = [cell for cell in chosen if _matches(getattr(cell.key, name), pattern)]
+            if not matching:
+                there = sorted({str(getattr(cell.key, name)) for cell in chosen})
+                raise ValueError(
+                    f"--only {condition.strip()!r} matches no cell; {name} is one of: "
+                    f"{'; '.join(there)}"
+                )
+            chosen = matching
+    return chosen
+
+
+def _matches(value: object, pattern: str) -> bool:
+    return fnmatchcase(str(value), pattern.replace("[", "[[]"))
+
+
+def _chosen(rows: Sequence[Method], patterns: Sequence[str], where: str) -> list[Method]:
+    """The rows that match any of the patterns, in the order of the rows; all for no pattern."""
+    for pattern in patterns:
+        if not any(_matches(row.label, pattern) for row in rows):
+            labels = "; ".join(row.label for row in rows)
+            raise ValueError(f"{where}: {pattern!r} matches none of: {labels}")
+    return [row for row in rows if not patterns or any(_matches(row.label, p) for p in patterns)]
+
+
+def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int) -> Cell:
+    entry = recipe.data_entry(column.data_set)
+    protocol = column.protocol or recipe.protocol
+    judge_images = column.judge_images or recipe.judge_images
+    size = entry.train_images[regime]
+    options = {
+        "base": entry.source,
+        "file": entry.file,
+        "base_options": entry.options,
+        "protocol": protocol,
+        "train_images": size,
+        "judge": recipe.judge,
+        "judge_images": judge_images,
+        "turn": column.augmentation == "upright",
+        "by_group": entry.by_group,
+    }
+    data = DataConfig(
+        source=SOURCE,
+        image_size=entry.image_size,
+        seed=seed,
+        augment=entry.augment if column.augmentation == "aug" else (),
+        # What is unset is left out, as in a TOML file.
+        options={name: value for name, value in options.items() if value not in (None, {})},
+    )
+    train = {
+        **recipe.train,
+        **recipe.regimes.get(regime, {}),
+        **entry.train,
+        **column.train,
+        **method.train,
+        "seed": seed,
+    }
+    config = RunConfig(
+        data=from_dict(DataConfig, {**asdict(data), **method.data}, "data."),
+        model=ModelConfig(str(method.model), method.options),
+        train=from_dict(TrainConfig, train, "train."),
+    )
+    key = CellKey(
+        column.data_set, column.augmentation, regime, method.method, method.group, seed, protocol
+    )
+    train_images = size if isinstance(size, int) else int(size * entry.images)
+    return Cell(
+        key=key,
+        config=config,
+        channels=entry.channels,
+        classes=entry.classes,
+        train_images=train_images,
+        judged_images=min(judge_images or entry.images, _most_judged(entry, recipe, train_images)),
+    )
+
+
+def _most_judged(entry: DataEntry, recipe: Recipe, train_images: int) -> int:
+    """About how many images there are to judge on."""
+    return entry.images // 5 if recipe.judge == "val" else entry.images - train_images
+
+
+def _slug(text: str) -> str:
+    """A file name that tells the names in a study apart."""
+    return re.sub(r"[^a-z0-9+_]+", "-", text.lower()).strip("-")

@@ -1,0 +1,196 @@
+"""Run cells on many machines: tasks of an existing Ray cluster.
+
+Where the folder of results is on a file system that the machines share, a task works in it as a local
+worker does, and a task that is lost goes on from its checkpoint on another machine. Elsewhere a task
+works in a temporary folder and hands its result back; a lost one starts again. Either way a result is
+written once.
+"""
+
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+from besselnet.atomic import write_atomically
+from besselnet.train import Interrupted, StopRequest
+from besselnet_lab.study.cells import Cell
+from besselnet_lab.study.images import ROOT_VARIABLE
+from besselnet_lab.study.store import Busy, Store
+from besselnet_lab.study.tally import Summary, Tally
+from besselnet_lab.study.train_cell import describe_failure, fill_cell, train_cell
+from besselnet_lab.study.worker import Outcome, as_job, cell_of
+
+__all__ = ["run_cluster"]
+
+# How often Ray starts a task again whose machine or process was lost.
+_LOSSES = 5
+_POLL = 0.5
+# Tasks that wait at the cluster for each that it can run: enough to leave no place empty.
+_AHEAD = 2
+_SECONDS_TO_STOP = 120.0
+_SECONDS_TO_ANSWER = 10.0
+# Ray speaks gRPC, which is HTTP/2: a client opens with these bytes and an empty frame of settings, and
+# the first frame of a server holds its settings. The fourth byte of a frame is its type.
+_HTTP2_OPENING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_HTTP2_SETTINGS = 4
+
+
+@dataclass
+class _Submitted:
+    cell: Cell
+    started: float
+
+
+def run_cluster(
+    cells: Sequence[Cell],
+    store: Store,
+    *,
+    study: str,
+    address: str,
+    cpus: int = 1,
+    gpus: float = 0.0,
+    retries: int = 1,
+    data_root: Path | None = None,
+    stream: TextIO | None = None,
+) -> Summary:
+    """Fill the cells that have no result yet.
+
+    Args:
+        study: name of the study, kept in the results.
+        address: of the cluster, as `ray.init` takes it: "auto", "HOST:6379", "ray://HOST:10001".
+        cpus, gpus: resources of a cell; it computes with `cpus` threads.
+        retries: how often a cell that fails is tried again in this call.
+        data_root: folder with the published files of the data sets, on every machine.
+
+    Raises:
+        Interrupted: after Ctrl-C or SIGTERM.
+    """
+    ray = _ray()
+    _check_address(address)
+    variables = {} if data_root is None else {ROOT_VARIABLE: str(data_root)}
+    try:
+        ray.init(
+            address=address,
+            namespace="besselnet",
+            log_to_driver=False,
+            runtime_env={"env_vars": variables},
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ValueError(f"no Ray cluster at {address!r}: {error}") from None
+    store.prepare()
+    token = store.work / f"shared-{secrets.token_hex(8)}"
+    write_atomically(token, "")
+    try:
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_LOSSES)(_fill)
+        with StopRequest() as stop, Tally(store, cells, retries=retries, stream=stream) as tally:
+            running: dict[Any, _Submitted] = {}
+            try:
+                while True:
+                    if stop.signal_number:
+                        raise Interrupted("stopped; run again to go on", stop.signal_number)
+                    while len(running) < _places(ray, cpus) and (cell := tally.next()) is not None:
+                        job = as_job(cell, study, store.folder.resolve())
+                        running[task.remote(job, token.name, cpus)] = _Submitted(
+                            cell, time.monotonic()
+                        )
+                    if not running:
+                        break
+                    ready, _ = ray.wait(list(running), timeout=_POLL)
+                    for reference in ready:
+                        _take(ray, reference, running.pop(reference), tally, study, store)
+            finally:
+                _cancel(ray, list(running))
+        return tally.summary
+    finally:
+        token.unlink(missing_ok=True)
+        ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("--cluster needs Ray: pip install 'besselnet[cluster]'") from None
+    return ray
+
+
+def _check_address(address: str) -> None:
+    """Refuse a host that does not answer as Ray does: `ray.init` would wait for many minutes."""
+    try:
+        place = urlsplit(address if "://" in address else f"//{address}")
+        if not place.hostname or not place.port:
+            return
+        target = (place.hostname, place.port)
+        with socket.create_connection(target, timeout=_SECONDS_TO_ANSWER) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.sendall(_HTTP2_OPENING)
+            with connection.makefile("rb") as answers:
+                answer = answers.read(4)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no Ray cluster at {address!r}: {error}") from None
+    if len(answer) < 4 or answer[3] != _HTTP2_SETTINGS:
+        raise ValueError(f"no Ray cluster at {address!r}: something else answers there")
+
+
+def _places(ray: Any, cpus: int) -> int:
+    """How many tasks to have at the cluster, which may grow and shrink."""
+    return _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
+
+
+def _fill(job: dict[str, Any], token: str, threads: int) -> dict[str, Any]:
+    """The task: runs on any machine of the cluster. Returns the outcome, and the result or failure."""
+    import torch
+
+    torch.set_num_threads(threads)
+    cell, store = cell_of(job), Store(Path(job["results"]))
+    try:
+        if (store.work / token).exists():
+            result = fill_cell(store, cell, job["study"])
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                result = train_cell(cell, Path(folder) / "run", job["study"])
+    except Busy:
+        return {"outcome": Outcome.BUSY.value}
+    except Exception as error:
+        failure = describe_failure(cell, job["study"], error)
+        return {"outcome": Outcome.FAILED.value, "failure": failure}
+    return {"outcome": Outcome.DONE.value, "result": result}
+
+
+def _take(
+    ray: Any, reference: Any, submitted: _Submitted, tally: Tally, study: str, store: Store
+) -> None:
+    """Write what a task hands back, unless it stands there already."""
+    cell = submitted.cell
+    try:
+        reply = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        reply = {
+            "outcome": Outcome.FAILED.value,
+            "failure": describe_failure(cell, study, str(error)),
+        }
+    if reply["outcome"] == Outcome.DONE.value:
+        with store.lock(cell.key):
+            if store.result(cell.key) is None:
+                store.write_result(cell.key, reply["result"])
+        tally.done(cell, reply["result"]["accuracy"], time.monotonic() - submitted.started)
+    elif reply["outcome"] == Outcome.BUSY.value:
+        tally.busy(cell)
+    else:
+        store.write_failure(cell.key, reply["failure"])
+        tally.failed(cell, reply["failure"]["error"])
+
+
+def _cancel(ray: Any, references: list[Any]) -> None:
+    """Ask the tasks to stop: where they share the folder, they save their state."""
+    for reference in references:
+        ray.cancel(reference)
+    if references:
+        ray.wait(references, num_returns=len(references), timeout=_SECONDS_TO_STOP)

@@ -1,0 +1,122 @@
+"""How long cells take: from measured steps, and from cells that are done."""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from besselnet.atomic import write_json
+from besselnet.data import cache_folder
+from besselnet.train import TrainConfig, build_model, describe_environment, fit
+from besselnet_lab.study.cells import Cell
+
+__all__ = ["Estimate", "measure", "time_left"]
+
+_STEPS = 2
+
+
+def steps_of(cell: Cell) -> int:
+    """Steps of the training."""
+    train = cell.config.train
+    batches = math.ceil(cell.train_images / train.batch_size)
+    return train.epochs * math.ceil(batches / train.accumulate)
+
+
+class Estimate:
+    """Seconds of cells, from a pace (seconds of a step) for each kind of cell.
+
+    A kind is a model with its options, the shape of the images and the size of a batch.
+    """
+
+    def __init__(self) -> None:
+        self.paces: dict[str, float] = {}
+
+    def learn(self, cells: Sequence[Cell], results: Iterable[Mapping[str, Any] | None]) -> None:
+        """Take the paces of cells that are done; `results` has None for the others."""
+        found: dict[str, list[float]] = {}
+        for cell, result in zip(cells, results):
+            if result is not None:
+                pace = result["seconds"]["training"] / result["curve"]["step"][-1]
+                found.setdefault(_kind(cell), []).append(pace)
+        self.paces |= {kind: statistics.median(paces) for kind, paces in found.items()}
+
+    def recall(self, cells: Sequence[Cell], threads: int) -> None:
+        """Take the paces measured earlier on this machine for kinds that have none yet."""
+        kept = _read_measured()
+        for cell in cells:
+            kind = _kind(cell)
+            if kind not in self.paces and _place(kind, threads) in kept:
+                self.paces[kind] = kept[_place(kind, threads)]
+
+    def measure(self, cells: Sequence[Cell], threads: int, on_kind: Callable[[Cell], None]) -> None:
+        """Measure some steps of every kind that has no pace yet, and keep the paces."""
+        self.recall(cells, threads)
+        for cell in cells:
+            kind = _kind(cell)
+            if kind not in self.paces:
+                on_kind(cell)
+                self.paces[kind] = measure(cell, threads)
+                write_json(_file(), {**_read_measured(), _place(kind, threads): self.paces[kind]})
+
+    def seconds(self, cell: Cell) -> float | None:
+        """Of the whole cell: its steps, and a third of a step for each batch that is judged."""
+        pace = self.paces.get(_kind(cell))
+        if pace is None:
+            return None
+        judged = math.ceil(cell.judged_images / cell.config.train.batch_size)
+        return pace * (steps_of(cell) + judged / 3)
+
+
+def time_left(estimate: Estimate, cells: Iterable[Cell]) -> tuple[float, int]:
+    """(seconds of the cells that can be estimated, number of those that cannot)."""
+    seconds = [estimate.seconds(cell) for cell in cells]
+    return sum(s for s in seconds if s is not None), seconds.count(None)
+
+
+def measure(cell: Cell, threads: int) -> float:
+    """Seconds of a training step of the cell, on random images with so many threads."""
+    size = cell.config.data.image_size or 0
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        model = build_model(cell.config, cell.channels, cell.classes, size)
+        count = min(cell.config.train.batch_size, cell.train_images)
+        generator = torch.Generator().manual_seed(0)
+        images = torch.rand(count, cell.channels, size, size, generator=generator)
+        labels = torch.randint(cell.classes, (count,), generator=generator)
+        # Two epochs: the first step of all has things to set up.
+        settings = TrainConfig(epochs=2, batch_size=count, device=cell.config.train.device)
+        history = fit(model, [(images, labels)] * _STEPS, None, settings, quiet=True)
+        return history.rows[-1]["seconds"] / _STEPS
+    finally:
+        torch.set_num_threads(before)
+
+
+def _kind(cell: Cell) -> str:
+    model, size = cell.config.model, cell.config.data.image_size
+    shape = [cell.channels, size, cell.classes]
+    batch = min(cell.config.train.batch_size, cell.train_images)
+    return json.dumps([model.name, model.options, shape, batch], sort_keys=True)
+
+
+def _place(kind: str, threads: int) -> str:
+    machine = describe_environment()["machine"]
+    return f"{kind} threads={threads} {machine['processor']} {machine['gpus']}"
+
+
+def _file() -> Path:
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "step-seconds.json"
+
+
+def _read_measured() -> dict[str, float]:
+    try:
+        kept: dict[str, float] = json.loads(_file().read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return kept

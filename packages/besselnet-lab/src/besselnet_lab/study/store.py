@@ -1,0 +1,179 @@
+"""The files of a study: one JSON for each finished cell, and the traces of unfinished ones.
+
+RESULTS/COLUMN/METHOD.GROUP.seedN.json      a finished cell
+RESULTS/COLUMN/METHOD.GROUP.seedN.failed.json   why it failed the last time
+RESULTS/.work/                              runs that are not finished, locks, logs, timings
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from besselnet.atomic import write_atomically
+from besselnet.train import RunConfig, changed_settings, from_dict, to_dict
+from besselnet_lab.study.cells import Cell, CellKey
+
+__all__ = ["RESULT_FORMAT", "Busy", "Store", "now"]
+
+RESULT_FORMAT = 1
+# Seconds to wait for a lock that someone only looks at.
+_LOOKING = 1.0
+
+
+class Busy(Exception):
+    """Another process is running the cell."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of results."""
+
+    folder: Path
+
+    @property
+    def work(self) -> Path:
+        return self.folder / ".work"
+
+    def prepare(self) -> None:
+        """Make the folders."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        ignore = self.work / ".gitignore"
+        if not ignore.exists():
+            write_atomically(ignore, "*\n")
+
+    def result_path(self, key: CellKey) -> Path:
+        return self.folder / f"{key.identity}.json"
+
+    def failure_path(self, key: CellKey) -> Path:
+        return self.folder / f"{key.identity}.failed.json"
+
+    def run_folder(self, key: CellKey) -> Path:
+        return self.work / "runs" / key.identity
+
+    def log_path(self, key: CellKey) -> Path:
+        return self.work / "logs" / f"{key.identity}.txt"
+
+    def lock_path(self, key: CellKey) -> Path:
+        return self.work / "locks" / f"{key.identity}.lock"
+
+    @contextmanager
+    def lock(self, key: CellKey) -> Iterator[None]:
+        """Hold the cell, or raise `Busy`. The system lets go of it when the process ends."""
+        path = self.lock_path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path, timeout=_LOOKING)
+        try:
+            lock.acquire(poll_interval=_LOOKING / 20)
+        except Timeout:
+            raise Busy(str(key)) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def is_running(self, key: CellKey) -> bool:
+        """Whether some process holds the cell."""
+        if not self.lock_path(key).exists():
+            return False
+        lock = FileLock(self.lock_path(key), timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            return True
+        lock.release()
+        return False
+
+    def write_result(self, key: CellKey, result: Mapping[str, Any]) -> None:
+        """Write the result whole, and forget failures and the run."""
+        path = self.result_path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json_by_line(result))
+        self.note(f"finished {key.identity}")
+        self.clean(key)
+
+    def write_failure(self, key: CellKey, failure: Mapping[str, Any]) -> None:
+        path = self.failure_path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = self.failure(key)
+        attempts = 1 + (before["attempts"] if before else 0)
+        write_atomically(path, json_by_line({**failure, "attempts": attempts}))
+        self.note(f"failed {key.identity}")
+
+    def clean(self, key: CellKey) -> None:
+        """Remove what a finished cell has left behind."""
+        self.failure_path(key).unlink(missing_ok=True)
+        shutil.rmtree(self.run_folder(key), ignore_errors=True)
+        self.log_path(key).unlink(missing_ok=True)
+
+    def result(self, key: CellKey) -> dict[str, Any] | None:
+        return _read(self.result_path(key))
+
+    def failure(self, key: CellKey) -> dict[str, Any] | None:
+        return _read(self.failure_path(key))
+
+    def results(self) -> list[dict[str, Any]]:
+        """Every result in the folder, sorted by the name of its file."""
+        paths = sorted(p for p in self.folder.glob("*/*.json") if not _is_failure(p))
+        found = [_read(path) for path in paths if path.parent.name != ".work"]
+        return [result for result in found if result is not None]
+
+    def check_settings(self, cell: Cell) -> None:
+        """Refuse a result that was made with other settings than the recipe has now."""
+        result = self.result(cell.key)
+        if result is None:
+            return
+        try:
+            made_with = to_dict(from_dict(RunConfig, result["config"]))
+        except ValueError as error:
+            changes = [str(error)]
+        else:
+            changes = changed_settings(made_with, to_dict(cell.config))
+        if changes:
+            raise ValueError(
+                f"{self.result_path(cell.key)} was made with other settings "
+                f"({'; '.join(changes)}): remove it, or give another folder with --results"
+            )
+
+    def note(self, text: str) -> None:
+        """Append a line to the log of the study."""
+        with (self.work / "log.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{now()} {text}\n")
+
+
+def now() -> str:
+    """The time, in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def json_by_line(values: Mapping[str, Any]) -> str:
+    """JSON with one line for each key at the top: short, and readable in a comparison."""
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        values: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if values.get("format") != RESULT_FORMAT:
+        raise ValueError(
+            f"{path}: result format {values.get('format')!r} is not the format {RESULT_FORMAT} of "
+            "this besselnet"
+        )
+    return values
+
+
+def _is_failure(path: Path) -> bool:
+    return path.name.endswith(".failed.json")

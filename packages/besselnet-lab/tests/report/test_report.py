@@ -1,0 +1,353 @@
+"""The report: scores, ranks and verdicts; missing cells; and the page in a real browser."""
+
+import json
+import re
+import shutil
+import statistics
+import subprocess
+from urllib.parse import quote
+
+import pytest
+
+from besselnet_lab.report import write_report
+from besselnet_lab.report.collect import (
+    ColumnKey,
+    RowKey,
+    Score,
+    collect,
+    compare,
+    finishes,
+    readings,
+    undisturbed_seconds,
+)
+from besselnet_lab.report.figures import draw_figures
+from study.toys import make_result
+
+UPRIGHT_LOW = ColumnKey("MNIST", "upright", "low")
+SOFT, STRONG = RowKey("B-CNN k_max", "SO(2)"), RowKey("B-CNN k_max/2", "SO(2)")
+OWN = RowKey("besselnet_small", "SO(2)")
+
+
+@pytest.fixture(scope="module")
+def results():
+    return [
+        *(make_result(a, seed=s) for s, a in enumerate((0.70, 0.72, 0.74))),
+        make_result(0.80, method="B-CNN k_max/2", model="bcnn_so2_strong"),
+        make_result(0.90, method="besselnet_small", model="besselnet_small", notes=("thinned",)),
+        make_result(0.60, method="vanilla CNN", group="trivial", model="cnn"),
+        make_result(0.75, method="HNet order 1", model="hnet_so2_1"),
+        make_result(0.55, data_set="My cells", method="besselnet_small", model="besselnet_small"),
+        make_result(0.99, method="B-CNN k_max", judge="val"),
+    ]
+
+
+def entry(tables, row, column):
+    found = [t.entries[row, column] for t in tables if (row, column) in t.entries]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_scores_are_means_and_sample_deviations(results):
+    soft = entry(collect(results), SOFT, UPRIGHT_LOW)
+    assert soft.ours == pytest.approx((72.0, statistics.stdev([70, 72, 74]), 3))
+    assert soft.paper == Score(65.76, 1.82, 3)
+    assert soft.seconds == 2 * 10.0
+    assert entry(collect(results), STRONG, UPRIGHT_LOW).ours == Score(80.0, None, 1)
+
+
+def test_times_leave_disturbances_out():
+    quiet = [10.0, 10.1, 10.2] * 10
+    disturbed = [*quiet[:12], 0.1, *(3 * seconds for seconds in quiet[12:-1])]
+    assert undisturbed_seconds([7.0]) == 7.0
+    assert undisturbed_seconds(disturbed) == pytest.approx(sum(quiet), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        (Score(95, 1, 3), Score(90, 1, 3), "above"),
+        (Score(85, 1, 3), Score(90, 1, 3), "below"),
+        (Score(91, 1, 3), Score(90, 1, 3), "same"),
+        (Score(93, 0.1, 3), Score(90, 2, 3), "unclear"),
+        (Score(93, 2, 3), Score(90, 0.1, 3), "unclear"),
+        (Score(93, None, 1), Score(90, 1, 3), "above"),
+        (Score(88.5, None, 1), Score(90, 1, 3), "same"),
+        (Score(88.5, None, 1), Score(90, None, 1), "unknown"),
+    ],
+)
+def test_a_difference_is_judged_by_both_deviations(ours, theirs, verdict):
+    found = compare(ours, theirs)
+    assert found.verdict == verdict
+    assert found.difference == ours.mean - theirs.mean
+
+
+def test_ranks_are_of_those_that_were_run_and_ties_share_one(results):
+    tied = make_result(0.90, method="ResNet-18", group="trivial", model="resnet18")
+    tables = collect([*results, tied])
+    ranks = {
+        row.title: entry(tables, row, UPRIGHT_LOW).our_rank
+        for row in (OWN, STRONG, SOFT, RowKey("ResNet-18", "trivial"))
+    }
+    assert ranks == {
+        "besselnet_small SO(2)": 1,
+        "ResNet-18 trivial": 1,
+        "B-CNN k_max/2 SO(2)": 3,
+        "B-CNN k_max SO(2)": 5,
+    }
+    assert entry(tables, STRONG, UPRIGHT_LOW).paper_rank == 1
+    # Where it was the only one, and on validation images, nobody is first.
+    assert entry(tables, OWN, ColumnKey("My cells", "upright", "low")).our_rank is None
+    assert finishes(tables, "our")[OWN] == (1, 1, 1)
+    assert finishes(tables, "paper")[STRONG] == (8, 17, 30)
+
+
+def test_every_published_cell_is_there_run_or_not(results):
+    tables = collect(results)
+    entries = [e for table in tables for e in table.entries.values()]
+    assert sum(e.paper is not None for e in entries) == 450
+    assert sum(e.ours is not None for e in entries) == 7
+    assert [table.name for table in tables][-2:] == [
+        "My cells, beyond the paper",
+        "MNIST, beyond the paper",
+    ]
+
+
+def test_validation_results_are_not_compared_with_the_paper(results):
+    judged = entry(collect(results), SOFT, ColumnKey("MNIST", "upright", "low", judge="val"))
+    assert judged.paper is None
+    assert judged.comparison is None
+
+
+def test_both_readings_of_a_model_are_given(results):
+    tables = collect(results)
+    found = [r for table in tables for r in readings(table.entries.values())]
+    assert [(e.models, a.title, b.title) for e, a, b in found] == [
+        (("hnet_so2_1",), "HNet order 1 SO(2)", "E(2)-CNN irreps<=1 SO(2)")
+    ]
+
+
+def test_a_tuned_model_is_no_reading_of_a_row_of_the_paper():
+    tuned = make_result(0.85, method="tuned HNet", model="hnet_so2_1")
+    assert not [r for table in collect([tuned]) for r in readings(table.entries.values())]
+
+
+def test_the_same_cell_twice_is_refused(results):
+    with pytest.raises(ValueError, match="two results for MNIST upright low"):
+        collect([*results, results[0]])
+
+
+@pytest.fixture(scope="module")
+def report(results, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    write_report(results, folder, "Made up <results>")
+    return folder
+
+
+def test_markdown_shows_theirs_ours_and_what_is_missing(report):
+    text = (report / "report.md").read_text()
+    assert "**79.67 ± 2.57**<br>**80.00** (n=1) = +0.33" in text
+    assert "65.76 ± 1.82<br>72.00 ± 2.00 (n=3) ▲ +6.24" in text
+    assert "42.82 ± 0.23<br>–" in text
+    assert "- MNIST upright low: thinned." in text
+    assert "79.67 ± 2.57 (B-CNN k_max/2 SO(2)): +10.33 | the same |" in text
+    for target in re.findall(r"\]\((figures/[^)]+)\)", text):
+        assert (report / target).stat().st_size > 0
+
+
+def test_the_report_says_how_much_was_run(report, results):
+    text = (report / "report.md").read_text()
+    assert (
+        "9 trainings were run here. Of the paper's 450 cells 4 were run; something was run in 1 of its "
+        "30 columns. Of these, 2 above the paper, 2 the same within two standard deviations. 1 more cell "
+        "is of a network that the paper does not have. 2 cells are in columns"
+    ) in text
+    assert "MNIST<br>upright low<br>120 images" in text
+    page = (report / "report.html").read_text()
+    assert "Of the paper&#x27;s 450 cells 4 were run" in page
+
+
+def ablation():
+    """A first row in the middle of the alphabet, and changes of it; two of them were run once."""
+    runs = [
+        ("basis", {}, (0.86, 0.88)),
+        ("a slow one", {"learning_rate": 0.003}, (0.80, 0.81)),
+        ("many at once", {"batch_size": 64}, (0.89,)),
+        ("small", {"warmup": 0.1, "batch_size": 8}, (0.70,)),
+    ]
+    results = []
+    for method, changes, accuracies in runs:
+        for seed, accuracy in enumerate(accuracies):
+            kind = {"method": method, "group": "", "model": "besselnet_small", "judge": "val"}
+            train = {"learning_rate": 0.01, "batch_size": 16, "seed": seed, **changes}
+            config = {"data": {"seed": seed}, "model": {"options": {}}, "train": train}
+            results.append({**make_result(accuracy, seed=seed, **kind), "config": config})
+    return sorted(results, key=lambda result: result["cell"]["method"])
+
+
+@pytest.fixture(scope="module")
+def ablation_report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ablation")
+    write_report(ablation(), folder, "ablation")
+    return folder
+
+
+def test_variants_are_compared_with_the_one_they_vary(ablation_report):
+    text = (ablation_report / "report.md").read_text()
+    rows = [line.split(" | ")[:5] for line in text.splitlines() if line.startswith("| ")][2:]
+    assert rows == [
+        ["| basis", "87.00 ± 1.41", "2", "", ""],
+        ["| many at once", "89.00", "1", "+2.00 =", "batch_size 64"],
+        ["| a slow one", "80.50 ± 0.71", "2", "-6.50 ▼", "learning_rate 0.003"],
+        ["| small", "70.00", "1", "-17.00 ▼", "batch_size 8, warmup 0.1"],
+    ]
+    assert "Judged on validation images." in text
+
+
+def test_an_ablation_leaves_the_figures_of_the_paper_as_they_are(results):
+    tables = collect([*results, *ablation()])
+    alone = draw_figures([table for table in tables if table.is_paper]).drawings
+    together = draw_figures(tables).drawings
+    assert together[: len(alone)] == alone
+    assert len(together) > len(alone)
+
+
+def test_without_a_counterpart_the_tables_of_the_paper_are_left_out(ablation_report):
+    assert [table.name for table in collect(ablation())] == ["MNIST, beyond the paper"]
+    assert sum(e.paper is not None for t in collect([]) for e in t.entries.values()) == 450
+    text = (ablation_report / "report.md").read_text()
+    assert "79.67" not in text
+    assert "None of them has a counterpart in the paper" in text
+
+
+def test_the_page_needs_nothing_from_elsewhere(report):
+    text = (report / "report.html").read_text()
+    assert "Made up &lt;results&gt;" in text
+    # The addresses that remain are names of XML vocabularies inside the figures.
+    links = set(re.findall(r"(?:src|href)\s*=\s*[\"']([^\"'#][^\"']*)", text))
+    assert not links
+    assert not re.search(r"@import|url\((?!#)|fetch\(|<link", text)
+
+
+def test_rendering_is_repeatable(results, report, tmp_path):
+    write_report(results, tmp_path, "Made up <results>")
+    assert (tmp_path / "report.html").read_text() == (report / "report.html").read_text()
+
+
+chromium = shutil.which("chromium")
+in_browser = pytest.mark.skipif(chromium is None, reason="there is no chromium here")
+
+
+def open_page(page, state, folder):
+    """The document as a browser has it at the address `#state`; its profile goes to `folder`."""
+    address = f"{page.as_uri()}#{state}"
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000")
+    # Nothing but the page: a new profile would greet, update itself and call home.
+    options += ("--no-first-run", "--disable-background-networking", "--disable-sync")
+    options += ("--disable-component-update", "--disable-dev-shm-usage")
+    profile = f"--user-data-dir={folder / 'profile'}"
+    done = subprocess.run(
+        [chromium, *options, profile, "--dump-dom", address],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+def rows_of(document, table):
+    body = re.search(rf'<table id="{table}">.*?<tbody>(.*?)</tbody>', document, re.DOTALL).group(1)
+    rows = []
+    for attributes, cells in re.findall(r"<tr([^>]*)>(.*?)</tr>", body, re.DOTALL):
+        if not re.search(r"\bhidden\b", attributes):
+            found = re.findall(r"<td[^>]*>(.*?)</td>", cells, re.DOTALL)
+            rows.append([re.sub(r"<[^>]+>", "", cell) for cell in found])
+    return rows
+
+
+@in_browser
+def test_the_page_filters(report, tmp_path):
+    state = f"method={quote('B-CNN*')}&data_set=MNIST&regime=low"
+    document = open_page(report / "report.html", state, tmp_path)
+    rows = rows_of(document, "cells")
+    # Five B-CNNs, and the one that was judged on validation images.
+    assert len(rows) == 6
+    assert all(row[0] == "MNIST" and row[3].startswith("B-CNN") for row in rows)
+    assert "6 of 453 cells" in document
+    wide = rows_of(document, "table0")
+    assert {row[0] for row in wide} == {"B-CNN k_max", "B-CNN k_max/2"}
+    # Of the nine columns of the first table, one is left.
+    head = re.search(r'<table id="table0">.*?</thead>', document, re.DOTALL).group()
+    shown = [h for h in re.findall(r"<th ([^>]*)>", head) if "hidden" not in h]
+    assert len(shown) == 2 + 1
+
+
+@in_browser
+def test_the_page_sorts_and_keeps_missing_values_last(report, tmp_path):
+    page = report / "report.html"
+    down = rows_of(open_page(page, "run=1&sort=cells:here:desc", tmp_path), "cells")
+    here = [float(row[6].split()[0]) for row in down]
+    assert here == sorted(here, reverse=True)
+    assert len(here) == 7
+    state = "data_set=MNIST&regime=low&sort=cells:here:asc"
+    up = rows_of(open_page(page, state, tmp_path), "cells")
+    here = [float(row[6].split()[0]) for row in up if row[6]]
+    assert here == sorted(here)
+    assert [bool(row[6]) for row in up] == sorted((bool(row[6]) for row in up), reverse=True)
+
+
+@in_browser
+def test_a_click_on_a_heading_sorts(report, tmp_path):
+    page = tmp_path / "report.html"
+    click = "<script>document.querySelector('#table0 th[data-sort=column8]').click()</script>"
+    text = (report / "report.html").read_text()
+    page.write_text(text.replace("</body>", f"{click}</body>"))
+    document = open_page(page, "", tmp_path)
+    rows = rows_of(document, "table0")
+    assert rows[0][0] == "besselnet_small"
+    assert 'aria-sort="descending"' in document
+
+
+@in_browser
+def test_the_page_leaves_out_what_the_filters_empty(report, tmp_path):
+    document = open_page(report / "report.html", "data_set=MNIST&run=1", tmp_path)
+    shown = [
+        heading
+        for attributes, heading in re.findall(r"<section ([^>]*)><h2>(.*?)</h2>", document)
+        if "hidden" not in attributes
+    ]
+    assert "MNIST-rot, MNIST" in shown
+    assert "Galaxy10 DECals" not in shown
+    assert "My cells, beyond the paper" not in shown
+    # The small tables obey as well.
+    assert {row[0] for row in rows_of(document, "summary0")} == {"MNIST upright low"}
+    assert [row[0] for row in rows_of(document, "summary1")] == [
+        "vanilla CNN",
+        "HNet order 1",
+        "B-CNN k_max",
+        "B-CNN k_max/2",
+        "besselnet_small",
+    ]
+
+
+@in_browser
+@pytest.mark.parametrize(("column", "index"), [("accuracy", 1), ("difference", 3), ("runs", 2)])
+def test_variants_sort_by_number(ablation_report, tmp_path, column, index):
+    state = f"sort=table0-0:column{index}:asc"
+    rows = rows_of(open_page(ablation_report / "report.html", state, tmp_path), "table0-0")
+    numbers = [float(row[index].split()[0]) for row in rows if row[index]]
+    assert numbers == sorted(numbers), column
+    assert [bool(row[index]) for row in rows] == [True] * len(numbers) + [False] * (
+        4 - len(numbers)
+    )
+
+
+def test_a_result_survives_its_file(tmp_path):
+    """What the store writes is what the report reads."""
+    from besselnet_lab.study.store import Store, json_by_line
+
+    result = make_result(0.5)
+    (tmp_path / "column").mkdir()
+    (tmp_path / "column" / "cell.json").write_text(json_by_line(result))
+    (tmp_path / "column" / "cell.failed.json").write_text("{}")
+    assert Store(tmp_path).results() == [json.loads(json.dumps(result))]

@@ -1,0 +1,150 @@
+"""Recipes: the paper's are complete, wrong ones are refused in one line, cells are what they say."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from besselnet_lab.paper.reference import published, training_images
+from besselnet_lab.study.cells import expand, select
+from besselnet_lab.study.recipe import read_recipe
+from places import LAB
+from study.toys import RECIPE, write_study
+
+RECIPES = LAB / "recipes"
+PAPER = sorted((RECIPES / "paper").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.rglob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_that_is_shipped_expands(path):
+    cells = expand(read_recipe(path))
+    assert cells
+    assert "/work" not in path.read_text()
+    assert "root" not in {key for cell in cells for key in cell.config.data.options}
+
+
+def test_the_recipes_of_the_paper_are_its_450_cells():
+    cells = [cell for path in PAPER for cell in expand(read_recipe(path))]
+    assert Counter(cell.key.seed for cell in cells) == {0: 450, 1: 450, 2: 450}
+    keys = [cell.key for cell in cells if cell.key.seed == 0]
+    assert Counter(
+        (k.data_set, k.augmentation, k.regime, k.method, k.group) for k in keys
+    ) == Counter((n.data_set, n.augmentation, n.regime, n.method, n.group) for n in published())
+    assert {cell.key.protocol for cell in cells} == {"paper"}
+
+
+def test_the_recipes_of_the_paper_have_its_schedule_and_sizes():
+    for cell in (cell for path in PAPER for cell in expand(read_recipe(path))):
+        key, train, data = cell.key, cell.config.train, cell.config.data
+        assert train.epochs == (150 if key.regime == "low" else 50)
+        assert (train.optimizer, train.learning_rate, train.warmup) == ("adam", 1e-3, 0.2)
+        assert data.options["train_images"] == training_images()[key.data_set, key.regime]
+        family = key.data_set.split("-")[0]
+        expected = {"MNIST": ("rotate",)}.get(family, ("rotate", "reflect"))
+        assert data.augment == (expected if key.augmentation == "aug" else ())
+        assert data.options["turn"] == (key.augmentation == "upright")
+        assert train.seed == data.seed == key.seed
+
+
+def test_settings_of_recipe_regime_data_column_and_method_follow_each_other(tmp_path):
+    recipe = RECIPE.replace("epochs = 2", "epochs = 2\nmomentum = 0.1\nwarmup = 0.1")
+    recipe = recipe.replace("[data.D]", "[regimes.low]\nwarmup = 0.3\nclip_norm = 2.0\n\n[data.D]")
+    recipe += "train = { clip_norm = 3.0, learning_rate = 0.5 }\n"
+    path = write_study(tmp_path, recipe)
+    narrow, quick, *_ = (cell.config.train for cell in expand(read_recipe(path)))
+    assert (narrow.momentum, narrow.warmup, narrow.batch_size) == (0.1, 0.3, 4)
+    assert (narrow.clip_norm, narrow.learning_rate) == (3.0, 0.5)
+    assert quick.learning_rate == 0.01
+
+
+def test_settings_from_the_command_line_rule(tmp_path):
+    path = write_study(tmp_path)
+    recipe = read_recipe(path, ["train.epochs=7", "data.D.options.layout=NHWC", "seeds=[5]"])
+    assert {cell.config.train.epochs for cell in expand(recipe)} == {7}
+    assert expand(recipe)[0].config.data.options["base_options"] == {"layout": "NHWC"}
+    assert {cell.key.seed for cell in expand(recipe)} == {5}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("seeds = [0, 1]", "sedes = [0]", "unknown setting 'sedes': did you mean 'seeds'?"),
+        ("seeds = [0, 1]", "seeds = []", "seeds must name at least one"),
+        ("seeds = [0, 1]", 'seeds = "all"', "seeds must be a list of a whole number"),
+        ('title = "tiny"', "", "title is missing"),
+        ("epochs = 2", "epoch = 2", "unknown setting 'train.epoch': did you mean"),
+        ('model = "cnn"', 'model = "cmn"', "no model is named 'cmn'"),
+        ('model = "cnn"', "", "'narrow' is no row of the paper"),
+        ("width = 0.13", "wide = 0.13", "methods[0].options: 'cnn' has no option 'wide'"),
+        (
+            "learning_rate = 0.01",
+            "learning_rat = 1",
+            "unknown setting 'methods[1].train.learning_rat'",
+        ),
+        ("learning_rate = 0.01", "seed = 1", "methods[1].train.seed"),
+        ('data_set = "D"', 'data_set = "E"', "columns[0].data_set: no [data.'E']"),
+        ('regimes = ["low"]', 'regimes = ["high"]', "columns[0].regimes: 'high' is not in"),
+        (
+            '"upright"',
+            '"sideways"',
+            "columns[0].augmentation must be 'aug' or 'noaug' or 'upright'",
+        ),
+        ("low = 8", "low = 1.5", "data.D.train_images.low must be a number of images or a share"),
+        ('source = "npz"', "", "data.D.source is missing"),
+        ("[[columns]]", "[columns]", "columns must be a list of tables"),
+        (
+            "[[columns]]",
+            "[[columns]]\nmethods = ['x*']",
+            "columns[0].methods: 'x*' matches none of",
+        ),
+        ("title", "title = ", "tiny.toml"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_naming_file_and_key(tmp_path, old, new, said):
+    path = write_study(tmp_path, RECIPE.replace(old, new, 1))
+    with pytest.raises(ValueError) as error:
+        expand(read_recipe(path))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert said.startswith("columns[0].methods") or "tiny.toml" in str(error.value)
+
+
+def test_a_cell_that_is_there_twice_is_refused(tmp_path):
+    recipe = RECIPE + '[[columns]]\ndata_set = "D"\naugmentation = "upright"\nregimes = ["low"]\n'
+    with pytest.raises(ValueError, match="there twice"):
+        expand(read_recipe(write_study(tmp_path, recipe)))
+
+
+def test_cells_have_names_of_their_own():
+    cells = [cell for path in PAPER for cell in expand(read_recipe(path))]
+    assert len({cell.key.identity for cell in cells}) == len(cells)
+
+
+def test_select_takes_patterns_that_all_hold():
+    cells = expand(read_recipe(RECIPES / "paper" / "mnist.toml"))
+    chosen = select(cells, ["method=B-CNN*,regime=low", "group=SO(2)"])
+    assert {c.key.method for c in chosen} == {"B-CNN k_max", "B-CNN k_max/2"}
+    assert {(c.key.regime, c.key.group) for c in chosen} == {("low", "SO(2)")}
+    assert len(chosen) == 2 * 3 * 3
+    assert len(select(cells, ["seed=1"])) == len(cells) / 3
+
+
+@pytest.mark.parametrize("only", ["metod=B*", "method", "method=Z*", "regime=low,method=Z*"])
+def test_select_says_what_there_is(only):
+    cells = expand(read_recipe(RECIPES / "paper" / "mnist.toml"))
+    with pytest.raises(ValueError, match=r"method is one of: B-CNN|a field of data_set"):
+        select(cells, [only])
+
+
+def test_the_recipe_in_the_documentation_is_one(tmp_path):
+    text = (RECIPES.parent / "docs" / "studies.md").read_text()
+    (recipe,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    path = tmp_path / "own.toml"
+    path.write_text(recipe)
+    cells = expand(read_recipe(path))
+    assert {cell.key.method for cell in cells} == {"narrow", "narrow, fast"}
+    assert {cell.config.train.epochs for cell in cells if cell.key.regime == "few"} == {100}
+    assert {cell.config.train.epochs for cell in cells if cell.key.regime == "many"} == {30}
+    assert {cell.config.data.options["judge"] for cell in cells} == {"val"}
+    fast = select(cells, ["method=narrow? fast"])
+    assert {cell.config.data.interpolation for cell in fast} == {"bilinear"}

@@ -1,0 +1,289 @@
+"""Running a study: results, going on, failures, two runners, kills."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from besselnet.train import train_run
+from besselnet_lab.cli import main
+from besselnet_lab.study import local
+from besselnet_lab.study.cells import expand
+from besselnet_lab.study.images import ROOT_VARIABLE
+from besselnet_lab.study.recipe import read_recipe
+from besselnet_lab.study.store import Store
+from besselnet_lab.study.train_cell import fill_cell
+from study.forks import fork_worker
+from study.toys import RECIPE, write_images, write_study
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """Workers as forks of this process."""
+    monkeypatch.setattr(local._Worker, "_open", fork_worker)
+
+
+def run(folder, results, recipe=None, **options):
+    """Run the tiny study in `folder`: (summary, what was shown)."""
+    shown = io.StringIO()
+    cells = expand(read_recipe(recipe or folder / "tiny.toml"))
+    settings = {"study": "tiny", "threads": 1, "data_root": folder, "stream": shown, **options}
+    return local.run_local(cells, Store(results), **settings), shown.getvalue()
+
+
+@pytest.fixture
+def call(capsys):
+    """Call the command line in this process: (exit code, standard output, standard error)."""
+
+    def call_main(*arguments):
+        with pytest.raises(SystemExit) as end:
+            main(["study", *map(str, arguments)])
+        return (end.value.code, *capsys.readouterr())
+
+    return call_main
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with the tiny study, all of it done."""
+    folder = tmp_path_factory.mktemp("study")
+    write_study(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local._Worker, "_open", fork_worker)
+        summary, shown = run(folder, folder / "results", jobs=2)
+    assert (summary.done, summary.done_before, summary.failed) == (4, 0, [])
+    assert shown.count("done    D upright low") == 4
+    return folder
+
+
+def test_each_cell_leaves_one_file_that_tells_everything(finished):
+    store = Store(finished / "results")
+    files = sorted(p.name for p in (finished / "results" / "d-upright-low").iterdir())
+    assert files == [f"{name}.seed{s}.json" for name in ("narrow", "quick.none") for s in (0, 1)]
+    for result in store.results():
+        assert result["study"] == "tiny"
+        assert result["config"]["model"] == {"name": "cnn", "options": {"width": 0.13}}
+        assert result["config"]["train"]["seed"] == result["cell"]["seed"]
+        assert result["curve"]["epoch"] == [1, 2]
+        assert result["judged"] == {"part": "test", "images": 10}
+        assert sum(map(sum, result["confusion"])) == 10
+        assert result["train_images"] == 8
+        assert result["notes"] == ["judged on at most 10 images, not on all"]
+        assert {"versions", "source", "machine", "commit"} <= result["environment"].keys()
+        assert result["seconds"]["training"] > 0
+    quick = store.results()[2]
+    assert quick["config"]["train"]["learning_rate"] == 0.01
+    text = "".join(p.read_text() for p in (finished / "results").glob("*/*.json"))
+    assert str(finished) not in text
+    assert not [p for p in (store.work / "runs").rglob("*") if p.is_file()]
+
+
+def test_done_cells_are_left_alone(finished):
+    def contents():
+        return {p: p.read_bytes() for p in (finished / "results").glob("*/*.json")}
+
+    before = contents()
+    summary, _ = run(finished, finished / "results")
+    assert (summary.done, summary.done_before) == (0, 4)
+    assert contents() == before
+
+
+def test_a_result_of_other_settings_is_not_taken_for_this_one(finished, call):
+    code, _, error = call(
+        *("run", finished / "tiny.toml", "--results", finished / "results"),
+        *("--set", "train.epochs=3"),
+    )
+    assert code == 2
+    assert "made with other settings (train.epochs: 2 -> 3)" in error
+    assert error.count("\n") == 1
+
+
+def test_a_failure_is_recorded_tried_again_and_forgotten(tmp_path, forked):
+    write_study(tmp_path, RECIPE.replace("tiny.npz", "later.npz").replace("[0, 1]", "[0]"))
+    summary, shown = run(tmp_path, tmp_path / "results", retries=1)
+    assert [cell.key.method for cell in summary.failed] == ["narrow", "quick"]
+    assert shown.count("failed ") == 4
+    store = Store(tmp_path / "results")
+    failure = store.failure(summary.failed[0].key)
+    assert failure["attempts"] == 2
+    assert "later.npz" in failure["error"]
+    assert any("load_study" in line for line in failure["traceback"])
+    assert not store.results()
+    write_images(tmp_path / "later.npz")
+    summary, _ = run(tmp_path, tmp_path / "results")
+    assert (summary.done, summary.failed) == (2, [])
+    assert not list(tmp_path.glob("results/*/*.failed.json"))
+
+
+def test_without_the_folder_of_data_nothing_begins(tmp_path, monkeypatch):
+    monkeypatch.delenv(ROOT_VARIABLE, raising=False)
+    cells, store = expand(read_recipe(write_study(tmp_path))), Store(tmp_path / "results")
+    with pytest.raises(ValueError, match="nowhere: no such folder of data"):
+        local.run_local(cells, store, study="tiny", data_root=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"tiny\.npz is looked for in the data root"):
+        local.run_local(cells, store, study="tiny")
+    assert not store.folder.exists()
+
+
+def test_a_crash_is_a_failure_like_any_other(tmp_path, monkeypatch):
+    class Dying:
+        """A process that ends at once."""
+
+        def __init__(self):
+            self.stdin, self.stdout = io.StringIO(), io.StringIO()
+
+        def wait(self, timeout=None):
+            return -signal.SIGKILL
+
+    monkeypatch.setattr(local._Worker, "_open", lambda place: Dying())
+    write_study(tmp_path, RECIPE.replace("[0, 1]", "[0]"))
+    summary, shown = run(tmp_path, tmp_path / "results", retries=0)
+    assert len(summary.failed) == 2
+    assert "the process ended with signal SIGKILL" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "continued"),
+    [
+        ({}, True),
+        ({"config.json": {"train": {"epochs": 99}}}, False),
+        ({"environment.json": {"source": "other code"}}, False),
+        ({"environment.json": {"commit": "of a page of the documentation"}}, True),
+    ],
+)
+def test_only_a_run_of_the_same_settings_and_code_is_continued(
+    tmp_path, monkeypatch, changes, continued
+):
+    path = write_study(tmp_path)
+    monkeypatch.setenv("BESSELNET_DATA_ROOT", str(tmp_path))
+    store = Store(tmp_path / "results")
+    store.prepare()
+    cell = expand(read_recipe(path))[0]
+    folder = store.run_folder(cell.key)
+    train_run(cell.config, folder, quiet=True)
+    (folder / "log.txt").write_text("of the first session\n")
+    for name, other in changes.items():
+        values = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**values, **other}))
+    monkeypatch.setattr(store.__class__, "clean", lambda *_: None)
+    result = fill_cell(store, cell, "tiny")
+    assert len(result["curve"]["epoch"]) == 2
+    assert ("of the first session" in (folder / "log.txt").read_text()) == continued
+
+
+def test_a_cell_that_another_runner_holds_is_left_to_it(tmp_path, forked):
+    write_study(tmp_path, RECIPE.replace("[0, 1]", "[0]"))
+    cells = expand(read_recipe(tmp_path / "tiny.toml"))
+    store = Store(tmp_path / "results")
+    store.prepare()
+    with store.lock(cells[0].key):
+        assert store.is_running(cells[0].key)
+        summary, _ = run(tmp_path, store.folder)
+    assert (summary.done, summary.elsewhere) == (1, 1)
+    assert not store.is_running(cells[0].key)
+    assert not store.result_path(cells[0].key).exists()
+
+
+def test_status_counts_cells_and_estimates_the_rest(finished, call):
+    results = ("--results", finished / "results")
+    code, out, _ = call("status", finished / "tiny.toml", *results, "--json")
+    assert code == 0
+    assert [(c["column"], c["done"], c["missing"]) for c in json.loads(out)] == [
+        ("D upright low", 4, 0),
+        ("all", 4, 0),
+    ]
+    more = ("--set", "seeds=[0, 1, 2]")
+    (column, _) = json.loads(call("status", finished / "tiny.toml", *results, *more, "--json")[1])
+    assert (column["missing"], column["unknown"]) == (2, 0)
+    assert column["seconds_left"] > 0
+    store = Store(finished / "results")
+    missing = expand(read_recipe(finished / "tiny.toml", ["seeds=[2]"]))[0]
+    with store.lock(missing.key):
+        (column, _) = json.loads(
+            call("status", finished / "tiny.toml", *results, *more, "--json")[1]
+        )
+    assert (column["running"], column["missing"]) == (1, 1)
+    assert "D upright low" in call("status", finished / "tiny.toml", *results)[1]
+
+
+def test_dry_run_lists_cells_and_measures_each_kind_once(tmp_path, call, monkeypatch):
+    path = write_study(tmp_path)
+    monkeypatch.setenv("BESSELNET_DATA", str(tmp_path / "cache"))
+    arguments = ("run", path, "--dry-run", "--threads", 1, "--results", tmp_path / "results")
+    code, out, error = call(*arguments)
+    assert code == 0
+    assert out.count("missing  D upright low") == 4
+    assert "4 cells, 0 done; the rest takes about" in out
+    # Both methods are the same network on the same images.
+    assert error.count("measuring") == 1
+    assert "measuring" not in call(*arguments)[2]
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "nowhere.toml"),
+        ("run", "{recipe}", "--only", "metod=x"),
+        ("run", "{recipe}", "--only", "method=zzz*"),
+        ("run", "{recipe}", "--set", "train.epochs=many"),
+        ("status", "{recipe}", "--only", "seed=7"),
+        ("report", "nowhere"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(tmp_path, call, arguments):
+    recipe = write_study(tmp_path)
+    code, out, error = call(*(a.format(recipe=recipe) for a in arguments))
+    assert (code, out) == (2, "")
+    assert error.startswith("besselnet: ")
+    assert error.count("\n") == 1
+
+
+def test_stopping_saves_and_going_on_continues(tmp_path):
+    """The command as users call it: Ctrl-C, then again; workers go with their runner."""
+    write_study(tmp_path, RECIPE.replace("epochs = 2", "epochs = 2000").replace("[0, 1]", "[0]"))
+    command = [sys.executable, "-m", "besselnet", "study", "run", "tiny.toml", "--results", "r"]
+    command += ["--data-root", ".", "--only", "method=narrow"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as runner:
+        run_folder = tmp_path / "r" / ".work" / "runs" / "d-upright-low" / "narrow.seed0"
+        deadline = time.monotonic() + 240
+        while not (run_folder / "metrics.csv").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        runner.send_signal(signal.SIGINT)
+        _, error = runner.communicate(timeout=120)
+    assert runner.returncode == 130
+    assert "stopped; run again to go on" in error
+    # The lock is free: the worker has ended. Its last state is there to go on from.
+    store = Store(tmp_path / "r")
+    cell = expand(read_recipe(tmp_path / "tiny.toml"))[0]
+    assert not store.is_running(cell.key)
+    assert (run_folder / "checkpoint.safetensors").exists()
+    assert not store.results()
+
+
+def kill_at_random(folder, kills, mode):
+    done = subprocess.run(
+        [sys.executable, TESTS / "study" / "kill_driver.py", folder, str(kills), "2", mode],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+def test_kills_lose_nothing_and_repeat_nothing(tmp_path):
+    kill_at_random(tmp_path, 3, "fork")
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing_and_repeat_nothing(tmp_path):
+    kill_at_random(tmp_path, 20, "spawn")

@@ -1,0 +1,123 @@
+"""`besselnet export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from besselnet import train as training
+from besselnet.data import Batches
+from besselnet.export._files import SUFFIXES, TARGETS, ExportReport, export_model
+from besselnet.export._parity import BOUND, RANDOM_IMAGES
+from besselnet.functional._basis import check_choice
+from besselnet.hub import save_pretrained
+
+__all__ = ["export"]
+
+FOLDER = "folder"
+# Of the run's own images.
+MOST_IMAGES = 128
+
+
+def export(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `train` filled.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="onnx; torch-export (.pt2); plain (a Python file that needs torch alone); or folder "
+            "(weights, config and model card, for `from_pretrained` and the hub)."
+        ),
+    ] = "onnx",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file (or folder); RUN/model.onnx, .pt2 or .py, or RUN/pretrained."),
+    ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="With onnx: 8-bit weights and activations.")
+    ] = False,
+    bound: Annotated[
+        float, typer.Option(help="How far the logits may differ from PyTorch's.")
+    ] = BOUND,
+) -> None:
+    """Write a trained network so that it runs elsewhere.
+
+    The file takes every batch and image size. It is compared with the network on random images and on those
+    of the run (validation images, if there are some); if the logits differ by more than the bound, nothing is
+    written.
+
+    Examples:
+
+        besselnet export runs/photos
+
+        besselnet export runs/photos --int8 --out photos.onnx
+
+        besselnet export runs/photos --to plain --out photos.py
+
+        besselnet export runs/photos --to folder
+    """
+    check_choice("--to", to, (*TARGETS, FOLDER))
+    if int8 and to != "onnx":
+        raise ValueError(f"--int8 is for --to onnx, not for --to {to}")
+    run = training.load_run(run_folder)
+    if to == FOLDER:
+        place = out or run_folder / "pretrained"
+        save_pretrained(run.model, place, classes=run.classes, about=_about(run))
+        typer.echo(f"wrote {place}: load it with besselnet.hub.from_pretrained({str(place)!r})")
+        return
+    place = out or run_folder / f"model{SUFFIXES[to]}"
+    images, whose = _images(run)
+    report = export_model(
+        run.model,
+        place,
+        to=to,  # type: ignore[arg-type]
+        images=images,
+        real=whose is None,
+        classes=run.classes,
+        resize=run.config.data.options.get("resize", "fit"),
+        int8=int8,
+        bound=bound,
+    )
+    if whose is not None:
+        typer.echo(f"no images of the run ({whose}): compared on random ones alone", err=True)
+    _show(report, bound, run.image_size, f"{len(images)} {'random' if whose else 'real'} images")
+
+
+def _images(run: training.Run) -> tuple[torch.Tensor, str | None]:
+    """Images of the run, or random ones and the reason why there are none."""
+    try:
+        splits = training.load_images(run.config.data)
+    except (ValueError, OSError) as error:
+        shape = (RANDOM_IMAGES, run.in_channels, run.image_size, run.image_size)
+        return torch.rand(shape, generator=torch.Generator().manual_seed(1)), str(error)
+    part = splits.val or splits.test or splits.train
+    images, _ = Batches(part, min(MOST_IMAGES, len(part)))[0]
+    return images, None
+
+
+def _about(run: training.Run) -> dict[str, object]:
+    results = {
+        f"{part} accuracy": f"{100 * result['accuracy']:.2f}% of {result['images']} images"
+        for part, result in run.results().items()
+    }
+    data = run.config.data
+    options = ", ".join(f"{key}={value}" for key, value in data.options.items())
+    name = Path(data.source).name
+    return {"trained on": f"{name} ({options})" if options else name, **results}
+
+
+def _show(report: ExportReport, bound: float, image_size: int, images: str) -> None:
+    for file in report.files:
+        typer.echo(f"wrote {file} ({file.stat().st_size / 1000:,.0f} kB)")
+    sizes = "any image size" if report.any_size else f"images of {image_size} x {image_size} pixels"
+    typer.echo(f"takes any batch and {sizes}")
+    if report.forms:
+        forms = ", ".join(f"{count} {form}" for form, count in sorted(report.forms.items()))
+        typer.echo(f"Bessel convolutions: {forms}")
+    for kind, value in report.differences.items():
+        typer.echo(f"differs from PyTorch by {value:.1e} on {kind} (bound {bound:.0e})")
+    if report.int8_agreement is not None:
+        typer.echo(
+            f"int8: ranges taken from {images}; on them the same class as PyTorch for "
+            f"{report.int8_agreement:.1%}, logits differ by {report.int8_difference:.2f}"
+        )

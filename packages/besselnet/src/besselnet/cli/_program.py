@@ -1,0 +1,151 @@
+"""A command line whose commands are loaded only when they are called.
+
+A user's mistake ends in one line and exit code 2, Ctrl-C in 130; anything else is a defect and shows
+its traceback.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["Command", "Program"]
+
+
+class Command(NamedTuple):
+    """Where a command lives: a function, or a typer app, in a module."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+# What typer raises for a wrong command line, in every version of typer.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of several commands.
+
+    Attributes:
+        name: what the user types.
+        version: what `--version` shows.
+        about: one sentence for `--help`.
+        commands: by name, in the order of `--help`.
+    """
+
+    name: str
+    version: str
+    about: str
+    commands: Mapping[str, Command]
+
+    def main(self, arguments: Sequence[str] | None = None) -> NoReturn:
+        """Run the command line and end the process with its exit code."""
+        raise SystemExit(self.run(list(sys.argv[1:] if arguments is None else arguments)))
+
+    def run(self, arguments: list[str]) -> int:
+        """Run the command line; its exit code."""
+        try:
+            # Not `command.main(...)`, which has an answer of its own to every exception.
+            command = typer.main.get_command(self._app())
+            with command.make_context(self.name, list(arguments)) as context:
+                command.invoke(context)
+            sys.stdout.flush()
+        except typer.Exit as stop:
+            return stop.exit_code
+        except KeyboardInterrupt as stop:
+            print(f"{self.name}: {str(stop) or 'interrupted'}", file=sys.stderr)
+            # As of a process ended by the signal: 130 for Ctrl-C.
+            return 128 + getattr(stop, "signal_number", signal.SIGINT)
+        except BrokenPipeError:
+            # The reader of a pipe has had enough. Nothing more can be said to it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
+        except (ValueError, OSError, _UsageError) as error:
+            if "--traceback" in arguments:
+                raise
+            text = _one_line(error)
+            if text:
+                print(f"{self.name}: {text}", file=sys.stderr)
+            return 2
+        return 0
+
+    def load(self, name: str) -> Any:
+        """A command itself."""
+        place = self.commands[name]
+        found = getattr(importlib.import_module(place.module), place.attribute)
+        # Inside an app of our own, so that commands do not offer to install completion each by itself.
+        host = _new_app()
+        if isinstance(found, typer.Typer):
+            host.add_typer(found, name=name)
+            command: Any = typer.main.get_command(host)
+            return _reflow(command.commands[name])
+        host.command(name)(found)
+        return _reflow(typer.main.get_command(host))
+
+    def _app(self) -> typer.Typer:
+        program = self
+
+        class LazyGroup(TyperGroup):
+            """Lists commands from the table; imports a command's module when it is called."""
+
+            def list_commands(self, ctx: Any) -> list[str]:
+                return list(program.commands)
+
+            def get_command(self, ctx: Any, cmd_name: str) -> Any:
+                known = program.commands.get(cmd_name)
+                return None if known is None else TyperCommand(cmd_name, help=known.help)
+
+            def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+                name, command, rest = super().resolve_command(ctx, args)
+                return name, command if name is None else program.load(name), rest
+
+        app = _new_app(cls=LazyGroup, help=self.about)
+
+        @app.callback(invoke_without_command=True)
+        def start(
+            context: typer.Context,
+            version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+            traceback: Annotated[
+                bool, typer.Option("--traceback", help="Show where in the program an error arose.")
+            ] = False,
+        ) -> None:
+            if version:
+                typer.echo(f"{program.name} {program.version}")
+            elif context.invoked_subcommand is None:
+                typer.echo(context.get_help())
+
+        return app
+
+
+def _reflow(command: Any) -> Any:
+    """The same command; its help fills the lines of any terminal, where typer keeps those of the source."""
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join(
+        text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs
+    )
+    for inner in getattr(command, "commands", {}).values():
+        _reflow(inner)
+    return command
+
+
+def _new_app(**options: Any) -> typer.Typer:
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, **options)
+
+
+def _one_line(error: Exception) -> str:
+    """What went wrong; empty for a group called without a command, which has shown its help."""
+    if isinstance(error, _UsageError):
+        text = error.format_message()  # type: ignore[attr-defined]
+    elif isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    else:
+        text = str(error) or type(error).__name__
+    return " ".join(text.split())

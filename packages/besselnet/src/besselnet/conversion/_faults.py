@@ -1,0 +1,267 @@
+"""Which steps of a network do not turn with their input? Found by running it, one step at a time.
+
+Every layer, and every function that a ``forward`` calls on maps, is given its own input again, turned by
+90 degrees: what comes out must be the turned output. So each step is judged alone, on the very maps that it
+meets in the network, and nothing has to be known about the code around it.
+"""
+
+import copy
+import math
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves, tree_map
+
+from besselnet.conversion._layers import repaired_pool
+from besselnet.conversion._report import Fault
+from besselnet.nn import BesselConv2d, BlurPool2d
+from besselnet.nn._sizes import pair, sliding_fault, window_stride
+from besselnet.testing import ROUNDING
+
+__all__ = ["find_faults"]
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_LAYOUT = {"permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims", "t"}
+_FLATTENING = {"flatten", "view", "reshape"}
+_COMBINING = {"add", "mul", "sub", "div", "cat", "concat", "where", "lerp", "addcmul"}
+_WHY = {
+    "conv2d": "a plain convolution with weights of its own; as an nn.Conv2d it can be converted",
+    "conv_transpose2d": "a transposed convolution; as an nn.ConvTranspose2d it can be repaired",
+    "max_pool2d": "its windows are not centred on the maps; as an nn.MaxPool2d it can be repaired",
+    "avg_pool2d": "its windows are not centred on the maps; as an nn.AvgPool2d it can be repaired",
+    "interpolate": "its samples are not centred on the maps; mode='bilinear' is",
+    "pad": "the sides are padded differently",
+    "pixel_shuffle": "channels become positions",
+    "unfold": "positions become channels",
+}
+
+Turn = Callable[[Tensor], Tensor]
+
+
+def find_faults(model: nn.Module, images: Tensor, *, mirror: bool) -> tuple[list[Fault], list[str]]:
+    """The steps of `model` that disturb quarter turns (and mirroring) of `images`, or the angles between.
+
+    Returns the faults in the order of execution, and notes on what could not be judged. A copy of the model
+    is run, in evaluation mode and without gradients.
+    """
+    model = copy.deepcopy(model).eval().requires_grad_(False)
+    # Parameters that differ from position to position often start as all ones or zeros.
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        parameter.add_(noise.to(parameter), alpha=0.1)
+    watch = _Watch(model, images, mirror)
+    watch.add_hooks()
+    with watch:
+        model(images)
+    return watch.faults, watch.notes
+
+
+class _Watch(TorchFunctionMode):
+    """Judges the steps of one forward pass."""
+
+    def __init__(self, model: nn.Module, images: Tensor, mirror: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.turns: list[Turn] = [lambda t: t.rot90(1, (-2, -1)).contiguous()]
+        if mirror:
+            self.turns.append(lambda t: t.flip(-1))
+        self.faults: list[Fault] = []
+        self.notes: list[str] = []
+        # What comes from the images, by id; the tensors are kept, lest an id be given again.
+        self.derived: dict[int, Tensor] = {id(images): images}
+        # Those of them whose last two dimensions are no longer rows and columns.
+        self.rearranged: set[int] = set()
+        # Modules that are running, and the turned inputs of the innermost layer.
+        self.running: list[str] = []
+        self.inside_layer = 0
+        self.turned_inputs: list[Any] = []
+
+    def add_hooks(self) -> None:
+        for name, module in self.model.named_modules():
+            layer = type(module).__module__.startswith(("torch.nn.", "besselnet.nn."))
+            before, after = (
+                (self._enter_layer, self._leave_layer)
+                if layer and not isinstance(module, _CONTAINERS)
+                else (self._enter, self._leave)
+            )
+            module.register_forward_pre_hook(
+                lambda module, args, kwargs, name=name, hook=before: hook(name, args, kwargs),
+                with_kwargs=True,
+            )
+            module.register_forward_hook(
+                lambda module, args, output, name=name, hook=after: hook(name, module, output)
+            )
+
+    def _enter(self, name: str, args: Any, kwargs: Any) -> None:
+        self.running.append(name)
+
+    def _leave(self, name: str, module: nn.Module, output: Any) -> None:
+        self.running.pop()
+
+    def _enter_layer(self, name: str, args: Any, kwargs: Any) -> None:
+        self.inside_layer += 1
+        if self.inside_layer == 1:
+            self.inputs = args, kwargs
+            self.turned_inputs = self._turned(args, kwargs)
+
+    def _leave_layer(self, name: str, module: nn.Module, output: Any) -> None:
+        # A method of the class: `forward` alone, without these hooks.
+        if self.inside_layer == 1:
+            self._judge(name, module, module.forward, *self.inputs, output, self.turned_inputs)
+        self.inside_layer -= 1
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.inside_layer:
+            return func(*args, **kwargs)
+        # Before the call, which may work in place.
+        turned = self._turned(args, kwargs)
+        output = func(*args, **kwargs)
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(output)):
+            name = self.running[-1] if self.running else ""
+            self._judge(name, func, func, args, kwargs, output, turned)
+        return output
+
+    def _turned(self, args: Any, kwargs: Any) -> list[Any]:
+        """The arguments with all maps turned, for each turn; none if there are no maps to turn."""
+        if not any(self._is_map(leaf) for leaf in tree_leaves((args, kwargs))):
+            return []
+        return [
+            tree_map(
+                lambda leaf, turn=turn: turn(leaf) if self._is_map(leaf) else leaf, (args, kwargs)
+            )
+            for turn in self.turns
+        ]
+
+    def _is_map(self, leaf: Any) -> bool:
+        return (
+            isinstance(leaf, Tensor)
+            and leaf.dim() == 4
+            and leaf.shape[-1] == leaf.shape[-2] > 1
+            and id(leaf) in self.derived
+            and id(leaf) not in self.rearranged
+        )
+
+    def _judge(
+        self,
+        name: str,
+        step: Any,
+        call: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        output: Any,
+        turned_inputs: list[Any],
+    ) -> None:
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if id(leaf) in self.derived]
+        if not inputs:
+            return
+        outputs = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+        self.derived |= {id(tensor): tensor for tensor in outputs}
+        kind = type(step).__name__ if isinstance(step, nn.Module) else function_name(step)
+        known = [tensor for tensor in inputs if id(tensor) not in self.rearranged]
+        maps = [tensor for tensor in known if self._is_map(tensor)]
+        rearranging = kind in _LAYOUT or any(t.dim() == 3 or t.dim() > 4 for t in outputs)
+        if len(known) < len(inputs) or (maps and rearranging):
+            self.rearranged |= {id(tensor) for tensor in outputs if tensor.dim() > 2}
+            if len(known) == len(inputs):
+                self._note(f"{kind} in {name or 'the model'} rearranges the maps; what follows it")
+            return
+        if not turned_inputs:
+            return
+        try:
+            again = [call(*turned, **named) for turned, named in turned_inputs]
+        except (RuntimeError, TypeError, ValueError) as refusal:
+            self.notes.append(
+                f"{kind} in {name or 'the model'} cannot be run again on turned maps: {refusal}"
+            )
+            return
+        error = max(map(self._error, self.turns, repeat(outputs), again))
+        size = pair(maps[0].shape[-2:])
+        if error > ROUNDING[maps[0].dtype]:
+            self.faults.append(broken(name, step, kind, size, error))
+        elif isinstance(step, nn.Module) and aliases(step):
+            repair = "pool" if isinstance(step, nn.MaxPool2d) else "stride"
+            why = f"takes every {max(window_stride(step))}. sample without a blur"
+            self.faults.append(Fault(name, kind, why, 0.0, repair))
+
+    @staticmethod
+    def _error(turn: Turn, outputs: list[Tensor], again: Any) -> float:
+        """How far what came out for turned maps is from the turned outputs, relatively."""
+        largest = 0.0
+        responses = [leaf for leaf in tree_leaves(again) if isinstance(leaf, Tensor)]
+        for output, response in zip(outputs, responses):
+            expected = turn(output) if output.dim() == 4 else output
+            if expected.shape != response.shape:
+                return math.inf
+            if output.is_floating_point():
+                error = (response - expected).norm() / output.norm().clamp_min(1e-30)
+                largest = max(largest, error.item())
+        return largest
+
+    def _note(self, subject: str) -> None:
+        self.notes.append(f"{subject} was not judged step by step")
+
+
+def broken(name: str, step: Any, kind: str, size: tuple[int, int], error: float) -> Fault:
+    """A fault in words, and how it can be mended."""
+    if isinstance(step, nn.Module):
+        why, repair = layer_fault(step, size)
+        return Fault(name, kind, why, error, repair)
+    name_of = kind.strip("_").removeprefix("i").removesuffix("_")
+    if kind in _FLATTENING:
+        why = flattening(size) + "; average over the map instead, x.mean((-2, -1))"
+        return Fault(name, kind, why, error, None)
+    if name_of in _COMBINING:
+        why = "combines the maps with values that depend on the position"
+    else:
+        why = _WHY.get(kind, "its output does not turn with its input")
+    return Fault(name, kind, why, error, None)
+
+
+def layer_fault(layer: nn.Module, size: tuple[int, int]) -> tuple[str, str | None]:
+    """Why a layer does not turn with its input, and the repair for it."""
+    if isinstance(layer, nn.Flatten):
+        return flattening(size), "flatten"
+    if isinstance(layer, nn.ConvTranspose2d):
+        return "a transposed convolution", "transpose"
+    if isinstance(layer, nn.Conv2d):
+        uneven = sliding_fault(layer, size)
+        if layer.kernel_size == (1, 1) and uneven:
+            return uneven, "stride"
+        return f"a plain convolution of {'x'.join(map(str, layer.kernel_size))} pixels", None
+    if isinstance(layer, BesselConv2d):
+        uneven = sliding_fault(layer, size)
+        if uneven:
+            return uneven, "padding" if layer.padding == "same" else "stride"
+    if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
+        mended = isinstance(repaired_pool(layer), nn.Module)
+        return sliding_fault(
+            layer, size
+        ) or "its windows are not centred", "pool" if mended else None
+    if isinstance(layer, nn.LayerNorm):
+        return "scales each position by a weight of its own", None
+    if isinstance(layer, nn.Upsample):
+        return "its samples are not centred on the maps; mode='bilinear' is", None
+    kind = type(layer).__name__
+    return f"the output of {kind}({layer.extra_repr()}) does not turn with its input", None
+
+
+def flattening(size: tuple[int, int]) -> str:
+    return f"makes inputs of the {size[0]} x {size[1]} positions of a map, and positions turn"
+
+
+def aliases(layer: nn.Module) -> bool:
+    """Whether a layer keeps some samples and drops others without a low-pass before."""
+    strided = isinstance(layer, nn.Conv2d | BesselConv2d | nn.MaxPool2d)
+    return strided and not isinstance(layer, BlurPool2d) and max(window_stride(layer)) > 1
+
+
+def function_name(function: Any) -> str:
+    """The last part of a function's public name, such as "max_pool2d"."""
+    full: str = resolve_name(function) or getattr(function, "__name__", str(function))
+    return full.rsplit(".", 1)[-1]

@@ -1,0 +1,26 @@
+"""The mathematics: roots, norms, quadrature, sampled bases. numpy and scipy in float64, no torch."""
+
+from besselnet.core._modes import Mode, ModeSet, derivative_roots, kernel_modes, modes_below
+from besselnet.core._quadrature import PolarRule, polar_rule
+from besselnet.core._sampling import (
+    SAMPLINGS,
+    Sampling,
+    disc_radius,
+    interpolation_matrix,
+    sampled_basis,
+)
+
+__all__ = [
+    "SAMPLINGS",
+    "Mode",
+    "ModeSet",
+    "PolarRule",
+    "Sampling",
+    "derivative_roots",
+    "disc_radius",
+    "interpolation_matrix",
+    "kernel_modes",
+    "modes_below",
+    "polar_rule",
+    "sampled_basis",
+]

@@ -1,0 +1,47 @@
+"""Labelled images: loading, dividing, turning, batching.
+
+Nothing is downloaded on import; `load_data` downloads what is missing when it is called.
+"""
+
+from besselnet.data import _sets  # noqa: F401  (registers the data sets)
+from besselnet.data._augment import Augmentation, Compose, Reflect, Rotate
+from besselnet.data._batches import Batches
+from besselnet.data._cache import cache_folder
+from besselnet.data._decode import decode_image, image_files, iter_images
+from besselnet.data._download import Download
+from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._registry import (
+    DataSource,
+    data_source,
+    fetch_data,
+    list_data,
+    load_data,
+    register_data,
+)
+from besselnet.data._resize import resize_images
+from besselnet.data._split import divide, stratified_split, take_regime
+
+__all__ = [
+    "Augmentation",
+    "Batches",
+    "Compose",
+    "DataSource",
+    "Download",
+    "ImageSet",
+    "Reflect",
+    "Rotate",
+    "Splits",
+    "cache_folder",
+    "data_source",
+    "decode_image",
+    "divide",
+    "fetch_data",
+    "image_files",
+    "iter_images",
+    "list_data",
+    "load_data",
+    "register_data",
+    "resize_images",
+    "stratified_split",
+    "take_regime",
+]

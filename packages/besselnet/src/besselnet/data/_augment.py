@@ -1,0 +1,92 @@
+"""Random changes to batches of images.
+
+An augmentation first draws its random numbers for a number of images, then applies them. The two
+steps are apart so that several processes can draw for one common batch and each apply its share:
+together they see what a single process would.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from besselnet.functional._rotation import Interpolation, check_interpolation, rotate_images
+
+
+class Augmentation(Protocol):
+    """What `Batches` expects of an augmentation."""
+
+    def draw(self, count: int, generator: torch.Generator) -> Any:
+        """Random numbers for `count` images, on the CPU: a tensor (count, ...) or a tuple of such."""
+
+    def apply(self, images: torch.Tensor, draws: Any) -> torch.Tensor:
+        """The changed images: (N, C, H, W) floats in [0, 1] in and out, on any device."""
+
+
+class Rotate:
+    """Turn each image by an angle drawn uniformly from [-degrees, degrees); zero outside.
+
+    The spline of `interpolation="cubic"` can overshoot at sharp edges: the result is cut to [0, 1].
+    """
+
+    def __init__(self, interpolation: Interpolation = "cubic", *, degrees: float = 180.0) -> None:
+        check_interpolation(interpolation)
+        if not 0 < degrees <= 180:
+            raise ValueError(f"degrees must be in (0, 180], got {degrees}")
+        self.interpolation = interpolation
+        self.degrees = degrees
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return (2 * torch.rand(count, generator=generator) - 1) * self.degrees
+
+    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return rotate_images(images, draws, self.interpolation).clamp_(0, 1)
+
+    def __repr__(self) -> str:
+        return f"Rotate({self.interpolation!r}, degrees={self.degrees:g})"
+
+
+class Reflect:
+    """Mirror each image left to right with the given probability.
+
+    Together with `Rotate` this reaches reflections about every axis.
+    """
+
+    def __init__(self, probability: float = 0.5) -> None:
+        if not 0 < probability <= 1:
+            raise ValueError(f"probability must be in (0, 1], got {probability}")
+        self.probability = probability
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return torch.rand(count, generator=generator) < self.probability
+
+    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return torch.where(draws.to(images.device)[:, None, None, None], images.flip(-1), images)
+
+    def __repr__(self) -> str:
+        return f"Reflect({self.probability:g})"
+
+
+class Compose:
+    """Augmentations one after the other."""
+
+    def __init__(self, augmentations: Sequence[Augmentation]) -> None:
+        self.augmentations = tuple(augmentations)
+
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Any, ...]:
+        return tuple(one.draw(count, generator) for one in self.augmentations)
+
+    def apply(self, images: torch.Tensor, draws: tuple[Any, ...]) -> torch.Tensor:
+        for one, drawn in zip(self.augmentations, draws):
+            images = one.apply(images, drawn)
+        return images
+
+    def __repr__(self) -> str:
+        return f"Compose({list(self.augmentations)})"
+
+
+def share_of(draws: Any, rows: slice) -> Any:
+    """The part of `draws` that belongs to some images of the batch."""
+    if isinstance(draws, tuple):
+        return tuple(share_of(one, rows) for one in draws)
+    return draws[rows]

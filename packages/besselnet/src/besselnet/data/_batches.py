@@ -1,0 +1,108 @@
+"""Batches of an image set, each a pure function of (seed, epoch, batch index)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from besselnet.data._augment import Augmentation, share_of
+from besselnet.data._imageset import ImageSet
+
+
+class Batches:
+    """Iterable of (images, labels): float32 (N, C, H, W) in [0, 1] and int64 (N,), on `device`.
+
+    Order and augmentation depend on `seed`, the epoch (`set_epoch`) and the batch index alone, with
+    no hidden state, so training can stop anywhere and go on exactly: `batches[i]` is the i-th batch
+    of the epoch. Random numbers are drawn on the CPU, so every device sees the same ones; uint8
+    images travel to `device` as bytes and are augmented there.
+
+    With `world_size` processes `batch_size` is the size of the common batch, and process `rank` has
+    every `world_size`-th image of it, changed as a single process would have changed it.
+    """
+
+    def __init__(
+        self,
+        imageset: ImageSet,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        augment: Augmentation | None = None,
+        device: torch.device | str = "cpu",
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if len(imageset) == 0:
+            raise ValueError("the image set is empty")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must be in 0..{world_size - 1}, got {rank}")
+        if batch_size % world_size:
+            raise ValueError(
+                f"batch_size must be a multiple of world_size={world_size}, got {batch_size}"
+            )
+        if seed < 0:
+            raise ValueError(f"seed must not be negative, got {seed}")
+        self.imageset = imageset
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.augment = augment
+        self.device = torch.device(device)
+        self.drop_last = drop_last
+        self.rank = rank
+        self.world_size = world_size
+        self.set_epoch(0)
+        if len(self) == 0:
+            raise ValueError(
+                f"drop_last=True leaves no batch: {len(imageset)} images, batch_size {batch_size}"
+            )
+        last = len(imageset) % batch_size
+        if not drop_last and 0 < last < world_size:
+            raise ValueError(
+                f"the last batch has {last} image(s) for {world_size} processes: "
+                "use drop_last=True or another batch_size"
+            )
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.imageset), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order and augmentation the batches follow."""
+        if epoch < 0:
+            raise ValueError(f"epoch must not be negative, got {epoch}")
+        self.epoch = epoch
+        if self.shuffle:
+            self._order = torch.randperm(len(self.imageset), generator=self._generator(epoch))
+        else:
+            self._order = torch.arange(len(self.imageset))
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} of {len(self)}")
+        start = index * self.batch_size
+        common = self._order[start : start + self.batch_size]
+        share = slice(self.rank, None, self.world_size)
+        chosen = common[share]
+        images = self.imageset.images[chosen].to(self.device)
+        if images.dtype == torch.uint8:
+            images = images.float().div_(255)
+        labels = self.imageset.labels[chosen].to(self.device)
+        if self.augment is not None:
+            draws = self.augment.draw(len(common), self._generator(self.epoch, index))
+            images = self.augment.apply(images, share_of(draws, share))
+        return images, labels
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for index in range(len(self)):
+            yield self[index]
+
+    def _generator(self, *place: int) -> torch.Generator:
+        """A generator for (epoch,) or (epoch, batch), unrelated to that of any other place."""
+        state = np.random.SeedSequence(self.seed, spawn_key=place).generate_state(1, np.uint64)[0]
+        # torch takes seeds as signed 64-bit integers.
+        return torch.Generator().manual_seed(int(state) >> 1)

@@ -1,0 +1,137 @@
+"""Data sets by name."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from besselnet.data._cache import cache_folder
+from besselnet.data._download import Download, fetch, verify
+from besselnet.data._imageset import Splits
+
+_COMMON = ("root", "image_size", "seed")
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A registered data set: how to load it and where its files come from.
+
+    `obtain` says in one line how to get the files of a set that has no `downloads`. A set that is not
+    `listed` is for programs: it is loaded by name, and no user is shown it.
+    """
+
+    name: str
+    summary: str
+    load: Callable[..., Splits]
+    downloads: tuple[Download, ...] = ()
+    obtain: str = ""
+    listed: bool = True
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options that `load_data` passes on."""
+        return tuple(k for k in inspect.signature(self.load).parameters if k not in _COMMON)
+
+
+_SOURCES: dict[str, DataSource] = {}
+
+
+def register_data(
+    name: str,
+    *,
+    summary: str,
+    downloads: tuple[Download, ...] = (),
+    obtain: str = "",
+    listed: bool = True,
+) -> Callable[[Callable[..., Splits]], Callable[..., Splits]]:
+    """Decorator: make `load(*, root, image_size, seed, ...) -> Splits` known as `name`."""
+    if name in _SOURCES:
+        raise ValueError(f"a data set called {name!r} is already registered")
+
+    def add(load: Callable[..., Splits]) -> Callable[..., Splits]:
+        _SOURCES[name] = DataSource(name, summary, load, downloads, obtain, listed)
+        return load
+
+    return add
+
+
+def list_data() -> list[str]:
+    """Names of the data sets for users, sorted."""
+    return sorted(name for name, source in _SOURCES.items() if source.listed)
+
+
+def data_source(name: str) -> DataSource:
+    """The registered data set called `name`."""
+    if name not in _SOURCES:
+        near = difflib.get_close_matches(name, list_data(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"{name!r} is neither a data set ({', '.join(list_data())}) "
+            f"nor a folder of images or an .npz file{hint}"
+        )
+    return _SOURCES[name]
+
+
+def load_data(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    image_size: int | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Splits:
+    """Load a registered data set, a folder with a directory per class, or an .npz file.
+
+    - `root`: a folder (or the file itself) that holds the published files; it is only read. Without
+      it they are looked for in the cache folder and downloaded if missing;
+    - `image_size`: resize to this many pixels square;
+    - `seed`: of the division of sets without official parts, and of re-created sets;
+    - `options`: those of the data set, see `data_source(name).options` and the documentation.
+
+    A registered name goes before a path of the same spelling; write "./mnist" for the folder.
+    """
+    if image_size is not None and image_size < 1:
+        raise ValueError(f"image_size must be at least 1, got {image_size}")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed}")
+    path = Path(name_or_path).expanduser()
+    place: Path | None
+    if str(name_or_path) not in _SOURCES and path.exists():
+        if root is not None:
+            raise ValueError(f"root is for data sets by name, and {name_or_path!s} is a path")
+        source, place = data_source(_kind_of(path)), path
+    else:
+        source = data_source(str(name_or_path))
+        place = None if root is None else Path(root).expanduser()
+        if place is not None and not place.exists():
+            raise FileNotFoundError(f"{place}: no such file or folder")
+    unknown = sorted(set(options) - set(source.options))
+    if unknown:
+        raise ValueError(
+            f"{source.name} has no option {unknown[0]!r}; it has {', '.join(source.options) or 'none'}"
+        )
+    return source.load(root=place, image_size=image_size, seed=seed, **options)
+
+
+def fetch_data(name: str) -> list[Path]:
+    """Download the files of a data set into the cache folder, or check those that are there."""
+    source = data_source(name)
+    if not source.downloads:
+        raise ValueError(f"{name} has nothing to download: {source.obtain}")
+    folder = cache_folder() / name
+    paths = []
+    for download in source.downloads:
+        present = (folder / download.name).exists()
+        paths.append(verify(download, folder) if present else fetch(download, folder))
+    return paths
+
+
+def _kind_of(path: Path) -> str:
+    """The data set that reads a path of the user's own."""
+    if path.is_dir():
+        return "folder"
+    if path.suffix.lower() == ".npz":
+        return "npz"
+    raise ValueError(f"{path}: is neither a folder of images nor an .npz file")

@@ -1,0 +1,145 @@
+"""`folder`: a directory of images per class, optionally below `train/`, `val/` and `test/`."""
+
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from besselnet.data._decode import SUFFIXES, image_files, iter_images
+from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._registry import register_data
+from besselnet.data._resize import Resize
+from besselnet.data._split import divide
+
+_PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
+
+
+@register_data(
+    "folder",
+    summary="your own images: a directory per class, optionally below train/ val/ test/",
+    obtain="give the path of your folder",
+)
+def load_folder(
+    *,
+    root: Path | None,
+    image_size: int | None = None,
+    seed: int = 0,
+    channels: int | None = None,
+    resize: Resize = "fit",
+    on_error: str = "raise",
+    split: Sequence[float] = (0.8, 0.1, 0.1),
+) -> Splits:
+    """PNG, JPEG, TIFF and WebP files at any depth below the class directories.
+
+    - Images of different sizes need `image_size`; how they get there is `resize` (see
+      `resize_images`).
+    - `channels`: 1 or 3; by default 3 as soon as one image has colour. One image of more than 8 bits
+      makes the whole set float32.
+    - `on_error`: "raise" at files that cannot be read, or "skip" them with a warning.
+    - `split`: shares of train, val and test where the folder has no `train/`.
+    """
+    if root is None or not root.is_dir():
+        raise ValueError(f"folder needs the path of a directory, got {root}")
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    places = _parts(root)
+    classes = _class_names(next(iter(places.values())))
+    files = {part: _list_files(place, classes) for part, place in places.items()}
+    read = partial(iter_images, image_size=image_size, channels=channels, resize=resize)
+    images: dict[str, list[Tensor]] = {part: [] for part in places}
+    labels: dict[str, list[int]] = {part: [] for part in places}
+    failures = []
+    shape_of: dict[tuple[int, int], Path] = {}
+    for part, listed in files.items():
+        for (path, image), label in zip(read(path for path, _ in listed), (n for _, n in listed)):
+            if isinstance(image, Exception):
+                failures.append(str(image))
+                continue
+            shape_of.setdefault((image.shape[1], image.shape[2]), path)
+            if len(shape_of) > 1:
+                raise ValueError(_sizes_differ(shape_of))
+            images[part].append(image)
+            labels[part].append(label)
+    _report(failures, sum(map(len, files.values())), on_error)
+    stacked = _stack(images, places)
+    sets = {
+        part: ImageSet(stack, torch.tensor(labels[part]), classes)
+        for part, stack in stacked.items()
+    }
+    if "all" in sets:
+        return divide(sets["all"], f"folder {root.name}", split, seed)
+    return Splits(**sets, source=f"folder {root.name}, its own parts")
+
+
+def _parts(root: Path) -> dict[str, Path]:
+    """train, val and test folders by name, or everything as "all"."""
+    found = {
+        part: root / name
+        for part, names in _PART_NAMES.items()
+        for name in names
+        if (root / name).is_dir()
+    }
+    if found and "train" not in found:
+        raise ValueError(f"{root}: has {', '.join(found)} but no train folder")
+    return found or {"all": root}
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    names = tuple(sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name[0] != "."))
+    if not names:
+        raise ValueError(f"{folder}: has no class folders; put the images of each class in its own")
+    if len(names) == 1:
+        raise ValueError(f"{folder}: has one class only ({names[0]}); two are needed to tell apart")
+    return names
+
+
+def _list_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
+    """(file, label) of one part. A part may lack a class of `classes`, but not add one."""
+    listed = []
+    for name in _class_names(folder):
+        if name not in classes:
+            raise ValueError(f"{folder / name}: is no class of the training folder {classes}")
+        files = image_files(folder / name)
+        if not files:
+            raise ValueError(
+                f"{folder / name}: class folder without images ({', '.join(SUFFIXES)})"
+            )
+        listed += [(path, classes.index(name)) for path in files]
+    return listed
+
+
+def _sizes_differ(shape_of: dict[tuple[int, int], Path]) -> str:
+    (first, first_path), (second, second_path) = list(shape_of.items())[:2]
+    return (
+        f"images differ in size: {first_path} is {first[1]}x{first[0]}, "
+        f"{second_path} is {second[1]}x{second[0]}; give an image_size to bring them to"
+    )
+
+
+def _report(failures: list[str], total: int, on_error: str) -> None:
+    if not failures:
+        return
+    message = f"{failures[0]} ({len(failures)} of {total} files cannot be read)"
+    if on_error == "raise":
+        raise ValueError(f"{message}; on_error='skip' leaves such files out")
+    warnings.warn(f"left out: {message}", stacklevel=4)
+
+
+def _stack(images: dict[str, list[Tensor]], places: dict[str, Path]) -> dict[str, Tensor]:
+    """One tensor per part, all with the channels and the type that every image fits in."""
+    for part, tensors in images.items():
+        if not tensors:
+            raise ValueError(f"{places[part]}: no image can be read")
+    everything = [image for tensors in images.values() for image in tensors]
+    channels = max(len(image) for image in everything)
+    deep = any(image.dtype == torch.float32 for image in everything)
+
+    def fit(image: Tensor) -> Tensor:
+        if deep and image.dtype == torch.uint8:
+            image = image.float() / 255
+        return image.expand(channels, -1, -1)
+
+    return {part: torch.stack([fit(i) for i in tensors]) for part, tensors in images.items()}

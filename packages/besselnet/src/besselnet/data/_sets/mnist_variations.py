@@ -1,0 +1,225 @@
+"""`mnist-rot`, `mnist-back`, `mnist-rot-back`: MNIST turned, on photographs, and both.
+
+The sets of Larochelle et al. (ICML 2007), 12 000 + 50 000 digits: read from the original files, or
+re-created from MNIST (`recreation.py`) and then labelled so in `Splits.source`.
+"""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+
+from besselnet.data._archive import open_zip
+from besselnet.data._cache import cache_folder, file_identity, prepared_arrays
+from besselnet.data._download import Download, fetch
+from besselnet.data._errors import reading
+from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._published import find_file, missing
+from besselnet.data._registry import register_data
+from besselnet.data._resize import resize_in_pieces
+from besselnet.data._sets.mnist import DIGITS, mnist_arrays
+from besselnet.data._sets.recreation import Recipe, recreate
+from besselnet.functional._rotation import Interpolation, check_interpolation
+
+ROWS = {"train": 12_000, "test": 50_000}
+VERSIONS = ("auto", "original", "recreated")
+_INTERPOLATION: Interpolation = "cubic"
+_ADDRESS = "http://www.iro.umontreal.ca/~lisa/icml2007data/"
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One of the three sets: its archive, its two files, and what was done to the digits.
+
+    `sideways`: the rows of the file run down the columns of the image. scikit-data records this for
+    the background set and not for the turned ones; on turned digits it would be a reflection.
+    """
+
+    name: str
+    download: Download
+    files: dict[str, str]
+    rotate: bool
+    background: bool
+    sideways: bool
+
+
+def _variation(name: str, archive: str, checksum: str, stem: str, train: str) -> Variation:
+    urls = (_ADDRESS + archive, _ADDRESS.replace("http:", "https:") + archive)
+    return Variation(
+        name,
+        Download(archive, urls, checksum),
+        {"train": f"{stem}_{train}.amat", "test": f"{stem}_test.amat"},
+        rotate="rot" in name,
+        background="back" in name,
+        sideways=name == "mnist-back",
+    )
+
+
+# SHA-1 sums as recorded by scikit-data.
+_VARIATIONS = {
+    variation.name: variation
+    for variation in (
+        _variation(
+            "mnist-rot",
+            "mnist_rotation_new.zip",
+            "sha1:e67f72fa42029f62fd8eb92b0638c1b9761c9a63",
+            "mnist_all_rotation_normalized_float",
+            "train_valid",
+        ),
+        _variation(
+            "mnist-back",
+            "mnist_background_images.zip",
+            "sha1:fb6fce9ed6372e0068ff7cb3e7b9e78dbda7ceae",
+            "mnist_background_images",
+            "train",
+        ),
+        _variation(
+            "mnist-rot-back",
+            "mnist_rotation_back_image_new.zip",
+            "sha1:902bb7e96136dd76e9f2924d7fdb9eb832f7bc33",
+            "mnist_all_background_images_rotation_normalized",
+            "train_valid",
+        ),
+    )
+}
+
+
+def load_variation(
+    variation: Variation,
+    root: Path | None,
+    image_size: int | None,
+    seed: int,
+    version: str,
+    interpolation: Interpolation,
+) -> Splits:
+    """The set in the wanted version.
+
+    - "original": from the archive or the two .amat files, in `root` or downloaded;
+    - "recreated": made from MNIST (in `root` or downloaded) with `seed`, kept in the cache folder;
+    - "auto": the original where it is given or can be downloaded, else re-created with a warning.
+
+    `interpolation` is how a re-creation turns its digits.
+    """
+    if version not in VERSIONS:
+        raise ValueError(f"version must be one of {VERSIONS}, got {version!r}")
+    check_interpolation(interpolation)
+    turns = variation.rotate and version == "recreated"
+    if interpolation != _INTERPOLATION and not turns:
+        raise ValueError(
+            f"interpolation={interpolation!r} is for digits that are turned here: it needs "
+            f"mnist-rot or mnist-rot-back with version='recreated', got {variation.name} with "
+            f"version={version!r}"
+        )
+    original = None if version == "recreated" else _obtain_original(variation, root, version)
+    if original is not None:
+        arrays = _read_original(variation, original)
+        source = f"{variation.name}, original files"
+    else:
+        steps = (variation.rotate, variation.background)
+        recipe = Recipe(*steps, ROWS["train"], ROWS["test"], seed, interpolation)
+        arrays = recreate(variation.name, mnist_arrays(root), recipe)
+        how = "" if interpolation == _INTERPOLATION else f" and {interpolation} interpolation"
+        source = f"{variation.name}, re-creation from MNIST with seed {seed}{how}, not the original files"
+    parts = {
+        part: ImageSet(
+            resize_in_pieces(torch.from_numpy(arrays[f"x_{part}"]), image_size),
+            torch.from_numpy(arrays[f"y_{part}"]),
+            DIGITS,
+        )
+        for part in ROWS
+    }
+    return Splits(**parts, source=source)
+
+
+def _obtain_original(
+    variation: Variation, root: Path | None, version: str
+) -> dict[str, Path] | None:
+    """The original files, given or downloaded; None where "auto" has to do without them."""
+    found = _find_original(variation, root)
+    if found is not None:
+        return found
+    try:
+        if root is not None:
+            raise missing(variation.name, root, f"{variation.download.name} or .amat files")
+        return {"zip": fetch(variation.download, cache_folder() / variation.name)}
+    except OSError as error:
+        if version == "original":
+            raise
+        # To the caller of load_data.
+        warnings.warn(f"{error}; re-creating {variation.name} from MNIST", stacklevel=5)
+        return None
+
+
+def _find_original(variation: Variation, root: Path | None) -> dict[str, Path] | None:
+    """{"zip": path}, or {"train": path, "test": path}, or None."""
+    archive = find_file(variation.name, root, [variation.download.name])
+    if archive is not None:
+        return {"zip": archive} if archive.suffix == ".zip" else None
+    tables = {
+        part: find_file(variation.name, root, [file]) for part, file in variation.files.items()
+    }
+    return {part: path for part, path in tables.items() if path} if all(tables.values()) else None
+
+
+def _read_original(variation: Variation, original: dict[str, Path]) -> dict[str, np.ndarray]:
+    identities = sorted(file_identity(path) for path in original.values())
+
+    def read() -> dict[str, np.ndarray]:
+        arrays: dict[str, np.ndarray] = {}
+        for part, rows in ROWS.items():
+            with _open_table(variation, original, part) as (name, file), reading(name):
+                table = np.loadtxt(file, dtype=np.float32, ndmin=2)
+                if table.shape != (rows, 785):
+                    raise ValueError(f"must be {rows} rows of 785 numbers, got {table.shape}")
+                labels = table[:, -1].astype(np.int64)
+                images = table[:, :-1].reshape(-1, 1, 28, 28)
+                images = images.swapaxes(2, 3) if variation.sideways else images
+                images = np.ascontiguousarray(images)
+                ImageSet(torch.from_numpy(images), torch.from_numpy(labels), DIGITS)
+                arrays |= {f"x_{part}": images, f"y_{part}": labels}
+        return arrays
+
+    return prepared_arrays(f"{variation.name}-original", identities, read)
+
+
+@contextmanager
+def _open_table(
+    variation: Variation, original: dict[str, Path], part: str
+) -> Iterator[tuple[str, IO[str]]]:
+    """(name for messages, text) of one .amat file, alone or inside the archive."""
+    with ExitStack() as stack:
+        if "zip" not in original:
+            path = original[part]
+            yield str(path), stack.enter_context(path.open())
+            return
+        archive = stack.enter_context(open_zip(original["zip"]))
+        wanted = variation.files[part]
+        member = next((n for n in archive.namelist() if Path(n).name == wanted), None)
+        if member is None:
+            raise ValueError(f"has no {wanted}")
+        binary = stack.enter_context(archive.open(member))
+        yield f"{original['zip']}/{member}", io.TextIOWrapper(binary, "ascii")
+
+
+def _register(variation: Variation, summary: str) -> None:
+    @register_data(variation.name, summary=summary, downloads=(variation.download,))
+    def load(
+        *,
+        root: Path | None,
+        image_size: int | None = None,
+        seed: int = 0,
+        version: str = "auto",
+        interpolation: Interpolation = _INTERPOLATION,
+    ) -> Splits:
+        return load_variation(variation, root, image_size, seed, version, interpolation)
+
+
+_register(_VARIATIONS["mnist-rot"], "MNIST digits turned by any angle, 12 000 + 50 000")
+_register(_VARIATIONS["mnist-back"], "MNIST digits on photographs, 12 000 + 50 000")
+_register(_VARIATIONS["mnist-rot-back"], "MNIST digits turned, on photographs, 12 000 + 50 000")

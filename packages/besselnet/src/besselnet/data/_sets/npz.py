@@ -1,0 +1,152 @@
+"""`npz`: arrays of images and labels in one NumPy archive."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from besselnet.data._cache import read_arrays
+from besselnet.data._errors import reading
+from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._registry import register_data
+from besselnet.data._resize import Resize, resize_in_pieces
+from besselnet.data._split import divide
+
+_GROUP_KEYS = ("groups", "slide")
+
+
+@register_data(
+    "npz",
+    summary="your own arrays: x, y (or x_train, y_train, x_test, ...), classes, groups",
+    obtain="give the path of your .npz file",
+)
+def load_npz(
+    *,
+    root: Path | None,
+    image_size: int | None = None,
+    seed: int = 0,
+    layout: str | None = None,
+    resize: Resize = "fit",
+    split: Sequence[float] = (0.8, 0.1, 0.1),
+    by_group: bool | None = None,
+) -> Splits:
+    """Keys: `x`, `y`, or `x_train`, `y_train` and the same with `_val` and `_test`.
+
+    - x: (N, H, W), (N, H, W, C) or (N, C, H, W). `layout` ("NHWC" or "NCHW") is needed when neither
+      the last nor the second axis has length 1 or 3. uint8, integers in 0..255, uint16 (divided by
+      65 535), bool, or floats in [0, 1].
+    - y: integers, or names.
+    - classes: names, optional.
+    - groups or slide: integers or names, optional, with the suffix of their part.
+    - `split`, `by_group`: how a file with `x` and `y` is divided; groups stay together by default.
+    """
+    if root is None or not root.is_file():
+        raise ValueError(f"npz needs the path of an .npz file, got {root}")
+    if layout not in (None, "NHWC", "NCHW"):
+        raise ValueError(f"layout must be 'NHWC', 'NCHW' or None, got {layout!r}")
+    arrays = read_arrays(root)
+    with reading(root):
+        parts = [part for part in ("train", "val", "test") if f"x_{part}" in arrays]
+        if "x" not in arrays and "train" not in parts:
+            raise ValueError(f"has neither x nor x_train; its keys are {sorted(arrays)}")
+        suffixes = {part: f"_{part}" for part in parts} if "train" in parts else {"all": ""}
+        labels = {part: _take(arrays, f"y{suffix}") for part, suffix in suffixes.items()}
+        classes, numbers = _number(labels, arrays.get("classes"))
+        groups = _number_groups(arrays, suffixes)
+        sets = {
+            part: ImageSet(
+                resize_in_pieces(as_images(arrays[f"x{suffix}"], layout), image_size, resize),
+                torch.from_numpy(numbers[part]),
+                classes,
+                groups.get(part),
+            )
+            for part, suffix in suffixes.items()
+        }
+    if "all" in sets:
+        return divide(sets["all"], root.name, split, seed, by_group)
+    return Splits(**sets, source=f"{root.name}, its own parts")
+
+
+def as_images(array: np.ndarray, layout: str | None = None) -> torch.Tensor:
+    """(N, H, W), (N, H, W, C) or (N, C, H, W) of any accepted type -> (N, C, H, W) tensor."""
+    if array.ndim not in (3, 4):
+        raise ValueError(f"images must have 3 or 4 axes, got shape {array.shape}")
+    if array.ndim == 3:
+        array = array[:, None]
+    else:
+        if layout is None:
+            if array.shape[3] not in (1, 3) and array.shape[1] not in (1, 3):
+                raise ValueError(f"cannot tell the channels in shape {array.shape}: give a layout")
+            layout = "NHWC" if array.shape[3] in (1, 3) else "NCHW"
+        if layout == "NHWC":
+            array = array.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.ascontiguousarray(_as_values(array)))
+
+
+def _as_values(array: np.ndarray) -> np.ndarray:
+    """uint8, or float32 in [0, 1]."""
+    kind = array.dtype.kind
+    if kind == "b":
+        return array.astype(np.uint8) * 255
+    if kind == "f":
+        return array.astype(np.float32)
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype == np.uint16:
+        return array.astype(np.float32) / 65535
+    if kind in "iu":
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        if low < 0 or high > 255:
+            raise ValueError(f"integer images must lie in 0..255, got {low} to {high}")
+        return array.astype(np.uint8)
+    raise ValueError(f"images must be numbers, got {array.dtype}")
+
+
+def _take(arrays: dict[str, np.ndarray], key: str) -> np.ndarray:
+    if key not in arrays:
+        raise ValueError(f"has no {key}; its keys are {sorted(arrays)}")
+    return arrays[key].reshape(-1)
+
+
+def _number(
+    labels: dict[str, np.ndarray], classes: np.ndarray | None
+) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """Class names, and the labels of each part as indices into them."""
+    everything = np.concatenate(list(labels.values()))
+    names = None if classes is None else tuple(str(name) for name in classes.reshape(-1))
+    if everything.dtype.kind in "US":
+        text = everything.astype(str)
+        names = names or tuple(np.unique(text).tolist())
+        unknown = sorted(set(text.tolist()) - set(names))
+        if unknown:
+            raise ValueError(f"label {unknown[0]!r} is not among the classes {names}")
+        place = {name: number for number, name in enumerate(names)}
+        numbers = {
+            part: np.array([place[name] for name in column.astype(str).tolist()], dtype=np.int64)
+            for part, column in labels.items()
+        }
+        return names, numbers
+    if everything.dtype.kind not in "iufb" or np.any(everything != np.round(everything)):
+        raise ValueError(f"labels must be whole numbers or names, got {everything.dtype}")
+    if names is None:
+        names = tuple(str(number) for number in range(int(everything.max(initial=0)) + 1))
+    return names, {part: column.astype(np.int64) for part, column in labels.items()}
+
+
+def _number_groups(
+    arrays: dict[str, np.ndarray], suffixes: dict[str, str]
+) -> dict[str, torch.Tensor]:
+    """Group numbers of each part that has them, the same number for the same group everywhere."""
+    found = {
+        part: arrays[key + suffix].reshape(-1)
+        for part, suffix in suffixes.items()
+        for key in _GROUP_KEYS
+        if key + suffix in arrays
+    }
+    if not found:
+        return {}
+    _, numbers = np.unique(np.concatenate(list(found.values())), return_inverse=True)
+    edges = np.cumsum([len(column) for column in found.values()])[:-1]
+    pieces = np.split(numbers.astype(np.int64), edges)
+    return {part: torch.from_numpy(piece) for part, piece in zip(found, pieces)}

@@ -1,0 +1,173 @@
+"""Divide an image set: stratified by class, by whole groups, and the paper's three regimes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from besselnet.data._imageset import ImageSet, Splits
+
+# Section 6 of the paper: the share of all available images that is used for training.
+_REGIMES = {
+    "mnist": {"high": 0.2, "intermediate": 0.02, "low": 0.002},
+    "other": {"high": 0.8, "intermediate": 0.08, "low": 0.008},
+}
+
+
+def stratified_split(
+    imageset: ImageSet,
+    sizes: Sequence[int] | Sequence[float],
+    seed: int,
+    by_group: bool = False,
+) -> tuple[ImageSet, ...]:
+    """Draw disjoint parts with the class proportions of the whole; one part per entry of `sizes`.
+
+    `sizes` are numbers of images (all int) or shares of the whole (all float, sum <= 1); what they
+    leave over is in no part. Each part has exactly its size, and per class the proportional number
+    of images up to one.
+
+    With `by_group` every group lies in one part (or in none): sizes and proportions are then met as
+    closely as whole groups allow.
+    """
+    wanted = _wanted_counts(sizes, len(imageset))
+    generator = np.random.default_rng(seed)
+    if by_group:
+        if imageset.groups is None:
+            raise ValueError("by_group=True needs an image set with groups, and this one has none")
+        part_of = _assign_groups(
+            imageset.labels.numpy(),
+            imageset.groups.numpy(),
+            wanted,
+            len(imageset.classes),
+            generator,
+        )
+    else:
+        part_of = _assign_images(imageset.labels.numpy(), wanted, generator)
+    parts = [np.flatnonzero(part_of == part) for part in range(len(wanted))]
+    for part, (indices, size) in enumerate(zip(parts, wanted)):
+        if size and not len(indices):
+            raise ValueError(
+                f"part {part} of {tuple(sizes)} would be empty: there are too few groups to fill it"
+            )
+    return tuple(imageset.select(torch.from_numpy(indices)) for indices in parts)
+
+
+def take_regime(
+    imageset: ImageSet, regime: str, *, family: str = "other", seed: int, by_group: bool = False
+) -> tuple[ImageSet, ImageSet]:
+    """The paper's High, Intermediate or Low setting: (training images, all the others as test).
+
+    `imageset` is the merged set (`Splits.merged()`); `regime` is "high", "intermediate" or "low";
+    `family` is "mnist" (20%, 2%, 0.2% for training) or "other" (80%, 8%, 0.8%).
+    """
+    if family not in _REGIMES:
+        raise ValueError(f"family must be one of {tuple(_REGIMES)}, got {family!r}")
+    if regime not in _REGIMES[family]:
+        raise ValueError(f"regime must be one of {tuple(_REGIMES[family])}, got {regime!r}")
+    share = _REGIMES[family][regime]
+    train, test = stratified_split(imageset, (share, 1 - share), seed, by_group=by_group)
+    return train, test
+
+
+def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[int]:
+    """Numbers of images from numbers or shares; shares that sum to one leave no image over."""
+    if not sizes:
+        raise ValueError("sizes must name at least one part")
+    if any(not size > 0 for size in sizes):
+        raise ValueError(f"sizes must be positive, got {tuple(sizes)}")
+    if all(isinstance(size, int) for size in sizes):
+        counts = [int(size) for size in sizes]
+    elif all(isinstance(size, float) for size in sizes):
+        edges = np.cumsum([0.0, *sizes])
+        if edges[-1] > 1 + 1e-9:
+            raise ValueError(f"shares must sum to at most 1, got {tuple(sizes)}")
+        counts = np.diff(np.round(edges * total).astype(int)).tolist()
+    else:
+        raise ValueError(f"sizes must be all int or all float, got {tuple(sizes)}")
+    if sum(counts) > total:
+        raise ValueError(f"sizes {tuple(sizes)} ask for more than the {total} images there are")
+    for part, count in enumerate(counts):
+        if count == 0:
+            raise ValueError(f"part {part} of {tuple(sizes)} would be empty: {total} images in all")
+    return counts
+
+
+def _assign_images(
+    labels: np.ndarray, wanted: list[int], generator: np.random.Generator
+) -> np.ndarray:
+    """The part of each image, -1 for none."""
+    order = generator.permutation(len(labels))
+    queues = [order[labels[order] == label] for label in np.unique(labels)]
+    left = np.array([len(queue) for queue in queues])
+    part_of = np.full(len(labels), -1)
+    for part, size in enumerate(wanted):
+        take = _apportion(size, left, generator)
+        for queue, count, remaining in zip(queues, take, left):
+            start = len(queue) - remaining
+            part_of[queue[start : start + count]] = part
+        left = left - take
+    return part_of
+
+
+def _apportion(size: int, left: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """`size` seats for classes in proportion to `left`: floors, then the largest remainders."""
+    quota = size * left / left.sum()
+    take = np.floor(quota).astype(int)
+    # A random second key, so that equal remainders do not always favour the first class.
+    rank = np.lexsort((generator.random(len(left)), take - quota))
+    take[rank[: size - take.sum()]] += 1
+    return take
+
+
+def _assign_groups(
+    labels: np.ndarray,
+    groups: np.ndarray,
+    wanted: list[int],
+    num_classes: int,
+    generator: np.random.Generator,
+) -> np.ndarray:
+    """The part of each image, -1 for none, all images of a group alike.
+
+    Large groups first, each to the part that stays nearest to its wanted class counts; distances
+    are relative to the part's size, so that small parts count as much as large ones.
+    """
+    _, group_of = np.unique(groups, return_inverse=True)
+    table = np.zeros((group_of.max() + 1, num_classes))
+    np.add.at(table, (group_of, labels), 1)
+    leftover = len(labels) - sum(wanted)
+    targets = np.array([*wanted, *([leftover] if leftover else [])], dtype=float)
+    goal = targets[:, None] * (table.sum(0) / len(labels))[None, :]
+    filled = np.zeros_like(goal)
+    group_part = np.zeros(len(table), dtype=int)
+    order = generator.permutation(len(table))
+    order = order[np.argsort(-table.sum(1)[order], kind="stable")]
+    for group in order:
+        before = ((filled - goal) ** 2).sum(1)
+        after = ((filled + table[group] - goal) ** 2).sum(1)
+        part = int(np.argmin((after - before) / targets))
+        filled[part] += table[group]
+        group_part[group] = part
+    group_part[group_part == len(wanted)] = -1
+    return group_part[group_of]
+
+
+def divide(
+    imageset: ImageSet,
+    source: str,
+    split: Sequence[float],
+    seed: int,
+    by_group: bool | None = None,
+) -> Splits:
+    """Train, val and test of a set that was published without such parts.
+
+    `split` gives the three shares. `by_group=None` keeps groups together where there are groups:
+    images of one slide or patient on both sides make a test too easy.
+    """
+    if len(split) != 3:
+        raise ValueError(f"split must be three shares (train, val, test), got {tuple(split)}")
+    whole_groups = imageset.groups is not None if by_group is None else by_group
+    shares = [float(share) for share in split]
+    train, val, test = stratified_split(imageset, shares, seed, by_group=whole_groups)
+    unit = "groups" if whole_groups else "images"
+    shown = "/".join(f"{share:g}" for share in shares)
+    return Splits(train, val, test, f"{source}; {unit} divided {shown}, seed {seed}")

@@ -1,0 +1,176 @@
+"""`export_model`: a network to files that run without besselnet, compared with the original on the way."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from besselnet._version import __version__
+from besselnet.atomic import write_atomically
+from besselnet.export import _parity as parity
+from besselnet.export._classifier import METADATA_FORMAT
+from besselnet.export._layers import count_forms, to_ordinary
+from besselnet.export._onnx import onnx_bytes
+from besselnet.export._plain import plain_source, to_plain
+from besselnet.export._program import (
+    export_program,
+    program_bytes,
+    read_program,
+    takes_other_sizes,
+)
+from besselnet.export._quantize import quantize
+from besselnet.functional._basis import check_choice
+
+Target = Literal["onnx", "torch-export", "plain"]
+TARGETS: tuple[str, ...] = get_args(Target)
+SUFFIXES = {"onnx": ".onnx", "torch-export": ".pt2", "plain": ".py"}
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written, and how far it is from the original.
+
+    Attributes:
+        files: the files; the first is the one that was asked for.
+        differences: largest difference of the logits on some images, relative to the largest logit or to 1.
+        forms: how many Bessel convolutions were written in which form.
+        any_size: whether the network takes images of every size; if not, only of that it was built for.
+        int8_agreement: share of the images for which the 8-bit network names the class of the original;
+            None without ``int8``.
+        int8_difference: the difference of its logits.
+    """
+
+    files: tuple[Path, ...]
+    differences: Mapping[str, float]
+    forms: Mapping[str, int]
+    any_size: bool
+    int8_agreement: float | None = None
+    int8_difference: float | None = None
+
+
+@dataclass(frozen=True)
+class _Exported:
+    """Contents of files by their suffixes, and the network read back from them."""
+
+    contents: dict[str, bytes]
+    network: Callable[[Tensor], Tensor]
+    forms: dict[str, int] = field(default_factory=dict)
+
+
+def export_model(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    to: Target,
+    images: Tensor,
+    real: bool = True,
+    classes: Sequence[str] = (),
+    resize: str = "fit",
+    int8: bool = False,
+    bound: float = parity.BOUND,
+) -> ExportReport:
+    """Write a network to a file that runs without besselnet.
+
+    The file is read back and compared with the network on random images and on `images`. If the logits differ
+    by more than the bound, it is a `ValueError` and nothing is written.
+
+    Args:
+        model: any module with layers of torch and of besselnet, from images to logits.
+        path: the file; its suffix is .onnx, .pt2 or .py.
+        to: "onnx"; "torch-export" (a .pt2 file, which ``torch.export.load`` reads); "plain" (a Python file
+            that needs torch alone, and its weights in a .pt file beside it).
+        images: (N, C, H, W), floats in [0, 1]: what the network takes.
+        real: whether they are images of the kind that the network is for, or random ones for want of them.
+        classes: names of the classes, for whoever uses the file.
+        resize: how images of another size are to be brought to this, see ``besselnet.data.resize_images``.
+        int8: for "onnx", 8-bit weights and activations, whose ranges are taken from `images`.
+        bound: on the difference of the logits, relative to the largest of them or to 1.
+    """
+    check_choice("to", to, TARGETS)
+    path = Path(path)
+    if path.suffix != SUFFIXES[to]:
+        raise ValueError(f"{path}: the name of a file for {to!r} ends in {SUFFIXES[to]}")
+    if int8 and to != "onnx":
+        raise ValueError(f"int8 is for to='onnx', not for {to!r}")
+    if images.ndim != 4 or not len(images):
+        raise ValueError(f"images have shape {tuple(images.shape)}: needed is (N, C, H, W), N > 0")
+    images = images.detach().float().cpu()
+    facts = describe(model, images, classes, resize)
+    any_size = takes_other_sizes(to_ordinary(model, "direct"), images)
+    write = {"onnx": _to_onnx, "torch-export": _to_program, "plain": _to_plain}[to]
+    exported = write(model, images, any_size, facts)
+    found = parity.differences(model, exported.network, images, real, any_size)
+    parity.check(found, bound, path.name)
+    contents, agreement, apart = exported.contents, None, None
+    if int8:
+        contents = {".onnx": quantize(contents[".onnx"], images)}
+        network = _onnx_network(contents[".onnx"])
+        agreement = parity.same_class(model, network, images)
+        apart = parity.difference(model, network, images)
+    files = []
+    # The file that was asked for last: where it is, those that it needs are too.
+    for suffix, content in reversed(contents.items()):
+        files.append(path.with_suffix(suffix))
+        write_atomically(files[-1], content)
+    return ExportReport(tuple(reversed(files)), found, exported.forms, any_size, agreement, apart)
+
+
+def describe(
+    model: nn.Module, images: Tensor, classes: Sequence[str], resize: str
+) -> dict[str, Any]:
+    """What a file says about the network in it; see :mod:`besselnet.export._classifier`."""
+    recipe = getattr(model, "recipe", None)
+    return {
+        "format": METADATA_FORMAT,
+        "besselnet": __version__,
+        "model": type(model).__name__ if recipe is None else recipe.name,
+        "options": {} if recipe is None else recipe.options,
+        "classes": list(classes),
+        "in_channels": images.shape[1],
+        "image_size": images.shape[-1],
+        "resize": resize,
+    }
+
+
+def _to_onnx(
+    model: nn.Module, images: Tensor, any_size: bool, facts: Mapping[str, Any]
+) -> _Exported:
+    ordinary = to_ordinary(model)
+    content = onnx_bytes(export_program(ordinary, images, any_size), facts)
+    return _Exported({".onnx": content}, _onnx_network(content), count_forms(ordinary))
+
+
+def _onnx_network(content: bytes) -> Callable[[Tensor], Tensor]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda x: torch.from_numpy(session.run(None, {name: x.numpy()})[0])
+
+
+def _to_program(
+    model: nn.Module, images: Tensor, any_size: bool, facts: Mapping[str, Any]
+) -> _Exported:
+    ordinary = to_ordinary(model)
+    content = program_bytes(export_program(ordinary, images, any_size), facts)
+    return _Exported({".pt2": content}, read_program(content), count_forms(ordinary))
+
+
+def _to_plain(
+    model: nn.Module, images: Tensor, any_size: bool, facts: Mapping[str, Any]
+) -> _Exported:
+    plain = to_plain(model)
+    shown = ("classes", "in_channels", "image_size")
+    constants = {name.upper(): facts[name] for name in shown}
+    source = plain_source(plain, constants, f"The network {facts['model']}, written by besselnet.")
+    weights = io.BytesIO()
+    torch.save(plain.state_dict(), weights)
+    names: dict[str, Any] = {"__file__": "plain.py", "__name__": "plain"}
+    exec(compile(source, "plain.py", "exec"), names)
+    network = names["load"](io.BytesIO(weights.getvalue()))
+    forms = {"direct": sum(count_forms(to_ordinary(model, "direct")).values())}
+    return _Exported({".py": source.encode(), ".pt": weights.getvalue()}, network, forms)

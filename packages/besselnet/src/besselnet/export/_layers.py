@@ -1,0 +1,326 @@
+"""Networks in ordinary PyTorch: each layer of besselnet becomes ``nn.Conv2d`` and elementary functions.
+
+The weights are multiplied with the basis in float64, once. What remains has no tables, no checks and no
+operators of its own, so that ``torch.export``, ONNX and ``torch.fx`` can follow it for every batch and image
+size. Two forms of the Bessel convolution (see :mod:`besselnet.functional`):
+
+    direct     one convolution, square, sum
+    factored   for each angular order a depthwise convolution with the basis and a 1 x 1 convolution for each
+               map, square, sum
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from besselnet.functional import expand_filters
+from besselnet.functional._basis import check_choice
+from besselnet.functional._conv import check_padding, pad_input
+from besselnet.functional._cost import cheaper_algorithm
+from besselnet.functional._orders import Geometry, mixing_matrix
+from besselnet.functional._pool import reach_before
+from besselnet.models._gated import GatedNetwork
+from besselnet.models.template import TemplateNetwork
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
+
+Form = Literal["cheaper", "direct", "factored"]
+
+# onnxruntime has fast kernels for depthwise convolutions of multiples of 16 channels; others it computes as
+# matrix products, several times slower.
+BLOCK = 16
+
+
+def to_ordinary(model: nn.Module, form: Form = "cheaper") -> nn.Module:
+    """A copy of the network in float32, eval mode and on the CPU, without layers of besselnet.
+
+    Args:
+        model: any module, with layers of besselnet at any depth.
+        form: of Bessel convolutions; "cheaper" takes for each the one that
+            :mod:`besselnet.functional._cost` finds cheaper.
+    """
+    check_choice("form", form, ("cheaper", "direct", "factored"))
+    refuse_escnn(model)
+    duplicate = copy.deepcopy(model).cpu().float().eval()
+    return _replaced(duplicate, form).eval().requires_grad_(False)
+
+
+def count_forms(model: nn.Module) -> dict[str, int]:
+    """How many Bessel convolutions of :func:`to_ordinary`'s result have which form."""
+    return Counter[str](m.form for m in model.modules() if isinstance(m, OrdinaryConv2d))
+
+
+def refuse_escnn(model: nn.Module) -> None:
+    """escnn's layers work on objects of their own, which no exporter follows."""
+    for name, module in model.named_modules():
+        if type(module).__module__.split(".")[0] == "escnn":
+            raise ValueError(
+                f"the network has a layer of escnn ({name}: {type(module).__name__}): networks built on "
+                "escnn cannot be exported; those of besselnet and of torch.nn can"
+            )
+
+
+def _replaced(module: nn.Module, form: Form) -> nn.Module:
+    for kind, build in _ORDINARY.items():
+        # A subclass with a forward of its own computes something else.
+        if isinstance(module, kind) and type(module).forward is kind.forward:
+            return build(module, form)
+    for name, child in module.named_children():
+        setattr(module, name, _replaced(child, form))
+    return module
+
+
+def _conv(
+    weight: Tensor, groups: int, *, like: BesselConv2d | None = None, padding: Any = 0
+) -> nn.Conv2d:
+    """A convolution with the given weight (O, I, k, k), and the steps of ``like``."""
+    conv = nn.Conv2d(
+        weight.shape[1] * groups,
+        weight.shape[0],
+        (weight.shape[2], weight.shape[3]),
+        stride=1 if like is None else like.stride,
+        dilation=1 if like is None else like.dilation,
+        padding=padding,
+        groups=groups,
+        bias=False,
+        device="meta",  # no random numbers are drawn
+    )
+    conv.weight = nn.Parameter(weight.float().contiguous())
+    return conv
+
+
+def _margins(pads: Sequence[int], mode: str) -> tuple[int, int]:
+    """The (rows, columns) of zeros that :func:`_pad` leaves to the convolution: the same for all images."""
+    side = 1 + 2 * max(map(abs, pads))
+    return pad_input(torch.empty(1, 1, side, side), pads, mode)[1]
+
+
+def _pad(x: Tensor, pads: Sequence[int], mode: str) -> Tensor:
+    """As ``functional.conv.pad_input``."""
+    if mode == "circular":
+        # F.pad writes piece by piece into a new tensor, and its graph takes no single image.
+        for dim, (before, after) in ((-1, pads[:2]), (-2, pads[2:])):
+            parts = [x]
+            if before > 0:
+                parts.insert(0, x.narrow(dim, -before, before))
+            if after > 0:
+                parts.append(x.narrow(dim, 0, after))
+            x = torch.cat(parts, dim)
+        pads = [min(p, 0) for p in pads]
+    return pad_input(x, pads, mode)[0]
+
+
+class DirectResponse(nn.Module):
+    """The response as Equations 5.6 and 5.7 have it: one convolution, square, sum."""
+
+    def __init__(self, layer: BesselConv2d, bank: Tensor, padding: tuple[int, int]) -> None:
+        super().__init__()
+        filters = expand_filters(layer.weight.detach().double(), bank, layer.spec)
+        self.conv = _conv(filters.flatten(0, 1), layer.groups, like=layer, padding=padding)
+        self.shape = (layer.out_channels, layer.spec.num_maps)
+        # With a kernel of one pixel there is order 0 alone, and nothing else to add to it.
+        only_signed = layer.response == "signed" and layer.spec.num_maps == 1
+        self.response = "linear" if only_signed else layer.response
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.conv(x).unflatten(1, self.shape)
+        if self.response == "power":
+            return maps.square().sum(2)
+        if self.response == "amplitude":
+            return torch.linalg.vector_norm(maps, dim=2)
+        linear = maps.select(2, 0)
+        if self.response == "linear":
+            return linear
+        return linear + torch.linalg.vector_norm(maps.narrow(2, 1, self.shape[1] - 1), dim=2)
+
+
+class Analysis(nn.Module):
+    """Coefficients of every channel for some filters, mixed to some maps of every output channel."""
+
+    index: Tensor
+
+    def __init__(
+        self, layer: BesselConv2d, bank: Tensor, mixing: Tensor, padding: tuple[int, int]
+    ) -> None:
+        """bank (f, k, k); mixing (groups, maps, O / groups, f c), with c = C / groups."""
+        super().__init__()
+        groups, per_group = layer.groups, layer.in_channels // layer.groups
+        taps = bank.repeat_interleave(per_group, 0).repeat(groups, 1, 1).unsqueeze(1)
+        mixing = mixing.flatten(0, 2)
+        self.repeat = layer.in_channels > 1
+        if self.repeat:
+            channels = torch.arange(layer.in_channels).view(groups, 1, per_group)
+            # Channels (group, filter, c): those of a group lie together.
+            index = channels.expand(groups, len(bank), per_group).flatten()
+            if groups == 1:
+                missing = -len(index) % BLOCK
+                index = F.pad(index, (0, missing))
+                taps = F.pad(taps, (0, 0, 0, 0, 0, 0, 0, missing))
+                mixing = F.pad(mixing, (0, missing))
+            self.register_buffer("index", index)
+        depthwise = len(taps) if self.repeat else 1
+        self.filter = _conv(taps, depthwise, like=layer, padding=padding)
+        self.mix = _conv(mixing[..., None, None], groups)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, groups maps O / groups, H', W')."""
+        return self.mix(self.filter(x.index_select(1, self.index) if self.repeat else x))
+
+
+class FactoredResponse(nn.Module):
+    """The response by analysing each channel once and mixing per order, see ``functional.factored``."""
+
+    def __init__(self, layer: BesselConv2d, bank: Tensor, padding: tuple[int, int]) -> None:
+        super().__init__()
+        self.response = layer.response
+        mirror = layer.symmetry == "O(2)"
+        geometry = Geometry(layer.spec.radial_counts, mirror, layer.stride, padding, layer.dilation)
+        weights = layer.weight.detach().double().chunk(layer.groups)
+        matrices = torch.stack([mixing_matrix(weight, geometry) for weight in weights])
+        first, *others = [
+            (filters, matrices[:, :maps, :, filters].flatten(3))
+            for filters, maps in geometry.products()
+        ]
+        if layer.in_channels == 1 and others:
+            # One ordinary convolution gives all coefficients of one channel.
+            every = slice(first[0].stop, len(bank))
+            whole = [F.pad(m, (f.start - every.start, every.stop - f.stop)) for f, m in others]
+            others = [(every, torch.cat(whole, 1))]
+        bank = bank[geometry.sorted_rows()]
+        self.first = Analysis(layer, bank[first[0]], first[1], padding)
+        self.others = nn.ModuleList([Analysis(layer, bank[f], m, padding) for f, m in others])
+        self.shape = others[0][1].shape[:3] if others else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        order0 = self.first(x)
+        powers = [order0 * order0] if self.response != "signed" else []
+        if self.shape is not None:
+            # Products and sums, not powers: onnxruntime does them in the layout of its convolutions.
+            squares = [maps * maps for maps in (order(x) for order in self.others)]
+            power = squares[0]
+            for square in squares[1:]:
+                power = power + square
+            powers.append(power.unflatten(1, self.shape).sum(2).flatten(1, 2))
+        if not powers:
+            return order0
+        power = powers[0] if len(powers) == 1 else powers[0] + powers[1]
+        if self.response == "power":
+            return power
+        return power.sqrt() if self.response == "amplitude" else order0 + power.sqrt()
+
+
+class OrdinaryConv2d(nn.Module):
+    """``BesselConv2d`` with fixed weights; at several scales, the strongest response."""
+
+    def __init__(self, layer: BesselConv2d, form: Form) -> None:
+        super().__init__()
+        spec = layer.spec
+        shape = (spec, layer.in_channels, layer.out_channels, layer.groups)
+        self.form = cheaper_algorithm(*shape) if form == "cheaper" else form
+        build = FactoredResponse if self.form == "factored" else DirectResponse
+        self.padding_mode, self.scale_pool = layer.padding_mode, layer.scale_pool
+        pads = check_padding(layer.padding, spec.kernel_size, layer.stride, layer.dilation)
+        self.pads: list[list[int]] = []
+        self.scales = nn.ModuleList()
+        for offset, bank in zip(spec.scales, spec.tables(dtype=torch.float64)):
+            self.pads.append(
+                [p + offset // 2 * layer.dilation[1 - i // 2] for i, p in enumerate(pads)]
+            )
+            margins = _margins(self.pads[-1], layer.padding_mode)
+            self.scales.append(build(layer, bank, margins))
+        self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach()[:, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        responses = [
+            scale(_pad(x, pads, self.padding_mode)) for pads, scale in zip(self.pads, self.scales)
+        ]
+        response = responses[0] if len(responses) == 1 else self.strongest(torch.stack(responses))
+        return response if self.bias is None else response + self.bias
+
+    def strongest(self, stacked: Tensor) -> Tensor:
+        """As ``functional.conv.strongest``, without a look at the shape, which ``torch.fx`` has not."""
+        if self.scale_pool == "pixel":
+            return stacked.amax(0)
+        summed = stacked.sum((-2, -1), keepdim=True)
+        if self.scale_pool == "image":
+            summed = summed.sum(2, keepdim=True)
+        winner = summed.argmax(0, keepdim=True).expand_as(stacked.narrow(0, 0, 1))
+        return stacked.gather(0, winner).squeeze(0)
+
+
+class OrdinaryBlurPool2d(nn.Module):
+    """``BlurPool2d`` without the check of the size."""
+
+    weights: Tensor
+
+    def __init__(self, layer: BlurPool2d) -> None:
+        super().__init__()
+        settings = (layer.stride, layer.kernel_size, layer.window, layer.ceil_mode)
+        before = reach_before(*settings)
+        after = layer.weights.shape[1] - before - (1 if layer.ceil_mode else layer.stride)
+        self.pads = [before, after, before, after]
+        self.padding_mode = layer.padding_mode
+        self.padding = _margins(self.pads, layer.padding_mode)
+        self.stride, self.ceil_mode = layer.stride, layer.ceil_mode
+        self.register_buffer("weights", layer.weights)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # One row of weights for each remainder of the size.
+        sizes = (x.shape[i] - 1 if self.ceil_mode else x.shape[i] for i in (-2, -1))
+        rows, columns = (
+            self.weights.select(0, size % self.stride if self.stride > 1 else 0) for size in sizes
+        )
+        channels = x.shape[1]
+        kernel = torch.outer(rows, columns).expand((channels, 1, -1, -1))
+        padded = _pad(x, self.pads, self.padding_mode)
+        return F.conv2d(padded, kernel, stride=self.stride, padding=self.padding, groups=channels)
+
+
+class OrdinaryNorm2d(nn.Module):
+    """``AttentiveNorm2d`` without the check of the shape."""
+
+    def __init__(self, layer: AttentiveNorm2d) -> None:
+        super().__init__()
+        self.norm, self.attention = layer.norm, layer.attention
+        self.attention_norm = layer.attention_norm
+        self.gate = nn.Hardsigmoid() if layer.gate == "hsigmoid" else nn.Identity()
+        self.by_deviation = layer.squeeze == "rsd"
+        self.weight, self.bias = layer.weight, layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        statistic = x.mean((2, 3))
+        if self.by_deviation:
+            statistic = statistic / (x.var((2, 3)) + 1e-3).sqrt()
+        mixture = self.gate(self.attention_norm(self.attention(statistic)))
+        scale, shift = (
+            (mixture @ table).unsqueeze(-1).unsqueeze(-1) for table in (self.weight, self.bias)
+        )
+        return self.norm(x) * scale + shift
+
+
+class OrdinaryNetwork(nn.Module):
+    """``TemplateNetwork`` without the check of the size."""
+
+    def __init__(self, network: TemplateNetwork, form: Form) -> None:
+        super().__init__()
+        self.features = _replaced(network.features, form)
+        self.head = network.head
+        self.global_pool = network.global_pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.features(x)
+        pooled = maps.mean((-2, -1)) if self.global_pool == "mean" else maps.amax((-2, -1))
+        return self.head(pooled)
+
+
+_ORDINARY: dict[type[nn.Module], Callable[[Any, Form], nn.Module]] = {
+    BesselConv2d: OrdinaryConv2d,
+    BlurPool2d: lambda layer, form: OrdinaryBlurPool2d(layer),
+    AttentiveNorm2d: lambda layer, form: OrdinaryNorm2d(layer),
+    TemplateNetwork: OrdinaryNetwork,
+    GatedNetwork: lambda network, form: _replaced(network.pruned(), form),
+}

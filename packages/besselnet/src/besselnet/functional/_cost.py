@@ -1,0 +1,64 @@
+"""What the two algorithms cost, and which one ``algorithm="auto"`` takes.
+
+Counted per output pixel in multiply-adds, with every number that passes through memory worth
+``OPERATIONS_PER_NUMBER`` of them: on CPUs of today a core does some tens of multiply-adds in the time
+it needs to write a number to the cache and to read it again.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+
+from besselnet.functional._basis import BasisSpec
+
+OPERATIONS_PER_NUMBER = 16
+# What the factored algorithm needs for the same count: its convolutions have one channel each, its products
+# are small, and groups go one after the other. From `besselnet bench choice`.
+FACTORED_HANDICAP = 1.65
+
+
+class Cost(NamedTuple):
+    """Multiply-adds, and intermediate numbers written and read, of a forward pass, per output pixel."""
+
+    operations: int
+    numbers: int
+
+    @property
+    def total(self) -> int:
+        return self.operations + OPERATIONS_PER_NUMBER * self.numbers
+
+
+def direct_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: int) -> Cost:
+    """``num_maps`` plain convolutions; all maps are written."""
+    maps = spec.num_maps * out_channels
+    return Cost(maps * in_channels // groups * spec.kernel_size**2, maps)
+
+
+def factored_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: int) -> Cost:
+    """Analysis: every filter on every channel. Mixing: 4 products for a mode, 1 for a mode of order 0."""
+    analysed = spec.num_weights * in_channels
+    maps = spec.num_maps * out_channels
+    mixing = 4 * sum(spec.radial_counts) - 3 * spec.radial_counts[0]
+    mixed = mixing * in_channels // groups * out_channels
+    # Coefficients are written and sorted, and read again for the product.
+    return Cost(analysed * spec.kernel_size**2 + mixed, 2 * analysed + maps)
+
+
+def cheaper_algorithm(
+    spec: BasisSpec,
+    in_channels: int,
+    out_channels: int,
+    groups: int,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+) -> Literal["factored", "direct"]:
+    """The algorithm with the smaller total, factored with its handicap; for several scales the base size
+    decides.
+
+    On CPUs torch has no fast depthwise convolution in float64, which the analysis stands on.
+    """
+    if device == "cpu" and dtype == torch.float64:
+        return "direct"
+    shape = (spec, in_channels, out_channels, groups)
+    factored = FACTORED_HANDICAP * factored_cost(*shape).total
+    return "factored" if factored < direct_cost(*shape).total else "direct"

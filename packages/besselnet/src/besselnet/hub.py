@@ -1,0 +1,190 @@
+"""Trained networks to keep, to give away and to fetch: `save_pretrained`, `from_pretrained`, `push_to_hub`.
+
+A folder with ``config.json``, ``model.safetensors`` and a model card, ``README.md``: what the Hugging Face
+hub shows and serves. Nothing in it is ever executed. The hub itself needs the package huggingface_hub (extra
+`hub`); folders do not.
+"""
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import nn
+
+from besselnet.atomic import write_atomically, write_json
+from besselnet.models import ModelRecipe, count_parameters, create_model, model_info
+from besselnet.models._pretrained import CONFIG_FILE, FORMAT, WEIGHTS_FILE, load_state, read_config
+
+__all__ = ["from_pretrained", "push_to_hub", "save_pretrained"]
+
+CARD_FILE = "README.md"
+
+
+def save_pretrained(
+    model: nn.Module,
+    folder: str | Path,
+    *,
+    classes: Sequence[str] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a network that `create_model` has built to a folder.
+
+    Args:
+        folder: is made if missing; files of an earlier call are replaced.
+        classes: names of the classes.
+        about: what a reader should know (data, accuracy, ...): JSON values, shown in the model card.
+    """
+    recipe = getattr(model, "recipe", None)
+    if not isinstance(recipe, ModelRecipe):
+        raise ValueError(
+            f"model is a {type(model).__name__} that `create_model` has not built: register it with "
+            "`register_model`, or save its state_dict"
+        )
+    if classes is not None and len(classes) != recipe.num_classes:
+        raise ValueError(f"classes: {len(classes)} names for {recipe.num_classes} classes")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        name: tensor.detach().cpu().contiguous().clone()
+        for name, tensor in model.state_dict().items()
+    }
+    config = {
+        "format": FORMAT,
+        "name": recipe.name,
+        "options": json.loads(json.dumps(dict(recipe.options))),
+        "in_channels": recipe.in_channels,
+        "num_classes": recipe.num_classes,
+        "image_size": recipe.image_size,
+        "classes": None if classes is None else list(classes),
+        "about": dict(about or {}),
+    }
+    # The weights first: a config says that they are there.
+    write_atomically(folder / WEIGHTS_FILE, save(tensors))
+    write_json(folder / CONFIG_FILE, config)
+    write_atomically(folder / CARD_FILE, model_card(config, count_parameters(model)))
+
+
+def from_pretrained(place: str | Path, *, revision: str | None = None) -> nn.Module:
+    """A trained network, in eval mode.
+
+    Args:
+        place: a folder that `save_pretrained` wrote, the folder of a run, or an id such as "name/model" on
+            the Hugging Face hub.
+        revision: branch, tag or commit on the hub.
+
+    Returns:
+        The network; ``model.recipe`` tells what it was built with, ``model.classes`` the names of the classes
+        (None where they are not known).
+    """
+    folder = Path(place)
+    if (folder / "model" / WEIGHTS_FILE).is_file():
+        folder = folder / "model"
+    elif not folder.is_dir():
+        folder = _downloaded(str(place), revision)
+    config = read_config(folder)
+    model = create_model(
+        config["name"],
+        in_channels=config["in_channels"],
+        num_classes=config["num_classes"],
+        image_size=config["image_size"],
+        **config["options"],
+    )
+    load_state(folder, model)
+    classes = config.get("classes")
+    object.__setattr__(model, "classes", None if classes is None else tuple(classes))
+    return model.eval()
+
+
+def push_to_hub(
+    model: nn.Module,
+    repo_id: str,
+    *,
+    classes: Sequence[str] | None = None,
+    about: Mapping[str, Any] | None = None,
+    private: bool = False,
+) -> str:
+    """Put a network on the Hugging Face hub, and return its address.
+
+    You must be logged in (``hf auth login``). The arguments are those of `save_pretrained`.
+    """
+    hub = _huggingface_hub()
+    with tempfile.TemporaryDirectory() as folder:
+        save_pretrained(model, folder, classes=classes, about=about)
+        address = hub.create_repo(repo_id, private=private, exist_ok=True)
+        hub.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Add the network")
+    return str(address)
+
+
+def _downloaded(repo_id: str, revision: str | None) -> Path:
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
+        raise ValueError(
+            f"{repo_id}: no such folder, and not an id on the hub, which looks like name/model"
+        )
+    wanted = [CONFIG_FILE, WEIGHTS_FILE, CARD_FILE]
+    hub = _huggingface_hub()
+    return Path(hub.snapshot_download(repo_id, revision=revision, allow_patterns=wanted))
+
+
+def _huggingface_hub() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ValueError(
+            f"the Hugging Face hub needs huggingface_hub ({error}); install it with: "
+            "pip install 'besselnet[hub]'"
+        ) from error
+    return huggingface_hub
+
+
+def model_card(config: Mapping[str, Any], parameters: int) -> str:
+    """README.md of a folder: what the network is, takes and answers, and how to use it."""
+    info = model_info(config["name"])
+    side = config["image_size"]
+    usual = json.loads(json.dumps(dict(info.options)))
+    options = ", ".join(
+        f"{key}={value!r}" for key, value in config["options"].items() if value != usual.get(key)
+    )
+    rows = {
+        "network": f"`{config['name']}`: {info.summary}",
+        "options": options or "the defaults",
+        "symmetry": f"{info.symmetry}; {info.exactness}",
+        "takes": f"{config['in_channels']} x {side} x {side}, floats in [0, 1]",
+        "answers": ", ".join(config["classes"] or [f"{config['num_classes']} classes"]),
+        "parameters": f"{parameters:,}",
+        **{key: _shown(value) for key, value in config["about"].items()},
+    }
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    return _CARD.format(name=config["name"], table=table)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+_CARD = """---
+library_name: besselnet
+pipeline_tag: image-classification
+tags:
+- rotation-equivariance
+- pytorch
+---
+
+# {name}
+
+A network that does not care how the image is turned, trained with besselnet.
+
+| | |
+|---|---|
+{table}
+
+```python
+from besselnet.hub import from_pretrained
+
+model = from_pretrained("this folder, or its id on the hub")
+logits = model(images)  # (N, C, H, W), floats in [0, 1]
+```
+"""

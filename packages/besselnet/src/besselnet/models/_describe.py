@@ -1,0 +1,145 @@
+"""What a model is, costs and keeps: counted and measured on the model itself."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from besselnet.models._registry import PaperRow, create_model, list_models, model_info
+
+__all__ = ["ModelDescription", "count_parameters", "describe_model", "paper_models"]
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A model built for one kind of images.
+
+    Attributes:
+        name, summary, symmetry, exactness, sizes, options, training, paper_row, code_row, extra: as
+            in `ModelInfo`.
+        in_channels, num_classes, image_size: what it was built for.
+        parameters: learned numbers.
+        multiply_adds: multiplications and additions of convolutions and matrix products for one
+            image, counted while the model ran.
+        quarter_turn_error: largest change of the logits over the three quarter turns of an image,
+            relative to the change from that image to another; untrained, float32.
+    """
+
+    name: str
+    summary: str
+    symmetry: str
+    exactness: str
+    sizes: str
+    options: dict[str, Any]
+    training: dict[str, Any]
+    paper_row: PaperRow | None
+    code_row: PaperRow | None
+    extra: str | None
+    in_channels: int
+    num_classes: int
+    image_size: int
+    parameters: int
+    multiply_adds: int
+    quarter_turn_error: float
+
+
+def describe_model(
+    name: str,
+    *,
+    in_channels: int = 1,
+    num_classes: int = 10,
+    image_size: int = 28,
+    **options: Any,
+) -> ModelDescription:
+    """Build the model and tell what it is, costs and keeps. The arguments are `create_model`'s."""
+    info = model_info(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = create_model(
+            name,
+            in_channels=in_channels,
+            num_classes=num_classes,
+            image_size=image_size,
+            **options,
+        )
+        images = F.interpolate(
+            torch.rand(4, in_channels, 7, 7), image_size, mode="bicubic", align_corners=False
+        )
+    _settle_statistics(model, images)
+    model.eval()
+    return ModelDescription(
+        name=name,
+        summary=info.summary,
+        symmetry=info.symmetry,
+        exactness=info.exactness,
+        sizes=info.sizes,
+        options={**info.options, **options},
+        training=dict(info.training),
+        paper_row=info.paper_row,
+        code_row=info.code_row,
+        extra=info.extra,
+        in_channels=in_channels,
+        num_classes=num_classes,
+        image_size=image_size,
+        parameters=count_parameters(model),
+        multiply_adds=_count_multiply_adds(model, images[:1]),
+        quarter_turn_error=_quarter_turn_error(model, images),
+    )
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of learned numbers."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def _count_multiply_adds(model: nn.Module, image: Tensor) -> int:
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        model(image)
+    return counter.get_total_flops() // 2
+
+
+def _quarter_turn_error(model: nn.Module, images: Tensor) -> float:
+    with torch.no_grad():
+        image, other = images[:1], images[1:2]
+        logits, *turned = (model(image.rot90(turns, (-2, -1))) for turns in range(4))
+        scale = (model(other) - logits).norm()
+    return float(max((logits_turned - logits).norm() for logits_turned in turned) / scale)
+
+
+def _settle_statistics(model: nn.Module, images: Tensor) -> None:
+    """Give normalisation layers the statistics of `images` in place of their initial 0 and 1.
+
+    Far from the real ones, those would saturate every activation, and a model whose logits are
+    constant would look perfectly invariant.
+    """
+    layers: list[Any] = [
+        m for m in model.modules() if isinstance(getattr(m, "momentum", None), float)
+    ]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.momentum = 1.0
+    with torch.no_grad():
+        model.train()(images)
+    for layer, momentum in zip(layers, momenta):
+        layer.momentum = momentum
+
+
+def paper_models() -> dict[PaperRow, dict[str, str | None]]:
+    """Which model stands for each row of the paper's tables.
+
+    `"by_name"` is the model that the row's name means; `"by_code"` the one that the published
+    experiment code ran under that name, or None where the two agree.
+    """
+    rows: dict[PaperRow, dict[str, str | None]] = {}
+    infos = [model_info(name) for name in list_models()]
+    for info in infos:
+        if info.paper_row is not None:
+            rows[info.paper_row] = {"by_name": info.name, "by_code": None}
+    for info in infos:
+        if info.code_row is not None:
+            rows[info.code_row]["by_code"] = info.name
+    return rows

@@ -1,0 +1,149 @@
+"""The networks to start with: ``besselnet_small`` and ``besselnet_base``.
+
+Stages of two convolutions with signed responses, batch normalisation and ReLU; anti-aliased pooling
+between the stages until the maps are as small as a kernel; a global mean and one dense layer.
+"""
+
+from torch import nn
+
+from besselnet.functional import Algorithm, Response
+from besselnet.functional._basis import check_choice
+from besselnet.models._registry import register_model
+from besselnet.models.template import TemplateNetwork
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
+
+__all__ = ["recommended"]
+
+# Channels of the first and of the further convolutions of each stage, before the width; further
+# stages repeat the last.
+_CHANNELS = ((8, 16), (24, 24), (32, 40))
+# Few images need many small steps. recipes/ablation.toml tells what each setting is worth; with 120 images
+# batches of 8 do better still, at more time for each epoch.
+_TRAINING = {
+    "optimizer": "adamw",
+    "learning_rate": 0.01,
+    "weight_decay": 0.05,
+    "batch_size": 16,
+}
+_ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": nn.Softsign}
+_NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
+
+
+def num_stages(image_size: int, kernel_size: int) -> int:
+    """One stage, and one more for each halving that leaves maps as large as a kernel."""
+    stages = 1
+    while image_size // 2 >= kernel_size:
+        stages += 1
+        image_size //= 2
+    return stages
+
+
+def recommended(
+    *,
+    in_channels: int,
+    num_classes: int,
+    image_size: int,
+    width: float,
+    symmetry: str = "SO(2)",
+    kernel_size: int = 7,
+    cutoff: str | float = "strong",
+    response: Response = "signed",
+    sampling: str = "cubic",
+    mode_norms: str = "unit",
+    low_pass: float = 0.8,
+    activation: str = "relu",
+    normalization: str = "batch",
+    pool_blur: float = 0.66,
+    depth: int = 2,
+    dropout: float = 0.3,
+    last_padding: str = "valid",
+    algorithm: Algorithm = "auto",
+) -> TemplateNetwork:
+    """A network to start with: equivariant, for few images, at any size.
+
+    Args:
+        in_channels: channels of the images.
+        num_classes: length of the logits.
+        image_size: side of the images; decides the number of stages.
+        width: factor on the channels.
+        symmetry: "SO(2)", or "O(2)" to ignore mirror images as well.
+        kernel_size: side of all kernels but the first, which has 2 pixels more; odd.
+        cutoff, response, sampling, mode_norms, algorithm: as in `BesselConv2d`.
+        low_pass: sigma in pixels of a Gaussian on the input, 0 for none: what is finer than a few
+            pixels changes when a picture is turned and sampled anew.
+        activation: "relu", "gelu" or "softsign".
+        normalization: "batch", "attentive" or "none".
+        pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for plain averages.
+        depth: convolutions in each stage.
+        dropout: share of the last channels left out of each training step.
+        last_padding: "valid": the last convolution sees whole neighbourhoods only, and the maps shrink,
+            at 28 pixels to a single one that sees the whole image; or "same".
+    """
+    if not isinstance(width, (int, float)) or isinstance(width, bool) or width <= 0:
+        raise ValueError(f"width={width!r}: allowed is a number > 0")
+    if not isinstance(kernel_size, int) or kernel_size < 3 or kernel_size % 2 == 0:
+        raise ValueError(f"kernel_size={kernel_size!r}: allowed is an odd integer >= 3")
+    if image_size < kernel_size:
+        raise ValueError(f"image_size={image_size}: allowed is kernel_size={kernel_size} or more")
+    check_choice("activation", activation, tuple(_ACTIVATIONS))
+    check_choice("normalization", normalization, tuple(_NORMALIZATIONS))
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
+        raise ValueError(f"depth={depth!r}: allowed is an integer >= 1")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout!r}: allowed is a number in [0, 1)")
+    check_choice("last_padding", last_padding, ("same", "valid"))
+    layers: list[nn.Module] = []
+    if low_pass:
+        layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
+    stages = num_stages(image_size, kernel_size)
+    current, size = in_channels, kernel_size + 2
+    for stage in range(stages):
+        if stage:
+            layers.append(BlurPool2d(sigma=pool_blur))
+        first, further = _CHANNELS[min(stage, len(_CHANNELS) - 1)]
+        for number, channels in enumerate([first, *[further] * (depth - 1)], start=1):
+            last = stage == stages - 1 and number == depth
+            following = max(1, int(channels * width + 1e-9))
+            layers += [
+                BesselConv2d(
+                    current,
+                    following,
+                    size,
+                    padding=0 if last and last_padding == "valid" else size // 2,
+                    bias=normalization == "none",  # a normalisation takes a constant out again
+                    symmetry=symmetry,
+                    cutoff=cutoff,
+                    response=response,
+                    sampling=sampling,
+                    mode_norms=mode_norms,
+                    algorithm=algorithm,
+                ),
+                _NORMALIZATIONS[normalization](following),
+                _ACTIVATIONS[activation](),
+            ]
+            current, size = following, kernel_size
+    if dropout:
+        # Whole maps: the mean over the pixels would even out what is left out pixel by pixel.
+        layers.append(nn.Dropout2d(dropout))
+    smallest = kernel_size * 2 ** (stages - 1)
+    return TemplateNetwork(nn.Sequential(*layers), current, num_classes, smallest)
+
+
+def _register(name: str, width: float, summary: str) -> None:
+    register_model(
+        name,
+        symmetry="SO(2), or O(2) by option",
+        exactness=(
+            "quarter turns (and mirror images with O(2)) exact to rounding at every size; other angles "
+            "up to the sampling of kernels and images"
+        ),
+        sizes="from 7 pixels; once built, from the largest 7 * 2**n below the size it was built for",
+        smallest_size=7,
+        summary=summary,
+        defaults={"width": width},
+        training=_TRAINING,
+    )(recommended)
+
+
+_register("besselnet_small", 1.7, "our own, about 110 000 parameters at 28 pixels: start here")
+_register("besselnet_base", 3.4, "our own, about 440 000 parameters at 28 pixels: for more images")

@@ -1,0 +1,18 @@
+"""Layers: modules that own parameters and call :mod:`besselnet.functional`."""
+
+from besselnet.nn._conv import BesselConv2d
+from besselnet.nn._norm import AttentiveNorm2d
+from besselnet.nn._pool import BlurPool2d
+from besselnet.nn._sizes import SizeReport, check_size, exact_sizes, suggest_size
+from besselnet.nn._transform import FourierBesselTransform
+
+__all__ = [
+    "AttentiveNorm2d",
+    "BesselConv2d",
+    "BlurPool2d",
+    "FourierBesselTransform",
+    "SizeReport",
+    "check_size",
+    "exact_sizes",
+    "suggest_size",
+]

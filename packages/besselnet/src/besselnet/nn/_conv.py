@@ -1,0 +1,233 @@
+"""``BesselConv2d``: a drop-in for ``nn.Conv2d`` whose response ignores the orientation of the image."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from besselnet.functional import (
+    ALGORITHMS,
+    PADDING_MODES,
+    RESPONSES,
+    SCALE_POOLS,
+    Algorithm,
+    BasisSpec,
+    Response,
+    ScalePool,
+    bessel_conv2d,
+)
+from besselnet.functional._basis import check_choice
+from besselnet.functional._conv import check_padding, check_pair
+
+# Gain of the power response at the start, see BesselConv2d.reset_parameters.
+POWER_GAIN = 8.0
+
+
+def check_count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}={value!r}: allowed is an integer >= 1")
+    return value
+
+
+class BesselConv2d(nn.Module):
+    r"""Rotation-equivariant convolution: turn the image, and the feature maps turn with it, unchanged.
+
+    Used like ``nn.Conv2d``; the first eleven arguments have its names, order and meaning. The layer
+    computes :func:`besselnet.functional.bessel_conv2d`: for each output channel the (square root of
+    the) energy of the local image, filtered by the learned weights, summed over angular orders.
+
+    Properties (each has a test of its name):
+        *quarter turns exact*: turning the input by 90 degrees turns the output, to rounding, when the
+        stride fits the size; *any angle*: other turns agree as well as pixels allow, see
+        ``besselnet.testing``; *reflections*: exact for ``symmetry="O(2)"``, seen by ``"SO(2)"``.
+
+    Args:
+        in_channels, out_channels: number of channels.
+        kernel_size: side k of the kernel, odd or even; its inscribed disc is what the layer sees.
+        stride, padding, dilation, groups, bias, padding_mode, device, dtype: as in ``nn.Conv2d``.
+        symmetry: "SO(2)" ignores rotations; "O(2)" ignores rotations and mirror images.
+        cutoff: how fine a structure is resolved: "strong", "soft" or a share of pi k / 2.
+        scales: size offsets such as ``(-2, 0, 2)`` to ignore small changes of scale as well.
+        scale_pool: which scale wins: per feature "map", per "pixel" or per "image".
+        response: "amplitude", "signed" (order 0 keeps its sign) or "power" (the paper). The first two have
+            degree one in the input: use any norm, and ReLU.
+        sampling: how the image is read between pixels: "bilinear", "cubic" or "point" (the paper).
+        mode_norms: "unit" gives every Bessel function unit norm on the kernel's disc; "authors" on
+            a disc of as many radii as the kernel has pixels to its rim, which weakens the constant one;
+            "authors-pixels" gives the very filters of the paper's published code, whose norms these are.
+            It changes the start of a training and how fast each weight learns, not what the layer can
+            express.
+        algorithm: "auto" picks the faster of "factored" and "direct"; both give the same numbers.
+
+    Shape:
+        input (N, C, H, W) or (C, H, W); output (N, O, H', W') or (O, H', W'), as for ``nn.Conv2d``.
+
+    Attributes:
+        weight: (out_channels, in_channels / groups, number of real coefficients), learned.
+        bias: (out_channels,), learned, or None.
+
+    Example:
+        >>> layer = BesselConv2d(3, 16, 7, padding=3)
+        >>> layer(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 16, 32, 32])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] | str = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        symmetry: str = "SO(2)",
+        cutoff: str | float = "strong",
+        scales: Sequence[int] | None = None,
+        scale_pool: ScalePool = "map",
+        response: Response = "amplitude",
+        sampling: str = "bilinear",
+        mode_norms: str = "unit",
+        algorithm: Algorithm = "auto",
+    ) -> None:
+        super().__init__()
+        self.in_channels = check_count("in_channels", in_channels)
+        self.out_channels = check_count("out_channels", out_channels)
+        self.groups = check_count("groups", groups)
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if channels % groups:
+                raise ValueError(f"{name}={channels}: allowed are multiples of groups={groups}")
+        self.spec = BasisSpec.checked(
+            kernel_size,
+            symmetry=symmetry,
+            cutoff=cutoff,
+            sampling=sampling,
+            scales=scales,
+            mode_norms=mode_norms,
+        )
+        self.kernel_size = (self.spec.kernel_size, self.spec.kernel_size)
+        self.stride = check_pair("stride", stride, 1)
+        self.dilation = check_pair("dilation", dilation, 1)
+        check_padding(padding, self.spec.kernel_size, self.stride, self.dilation)
+        self.padding = padding if isinstance(padding, str) else check_pair("padding", padding, 0)
+        check_choice("padding_mode", padding_mode, PADDING_MODES)
+        check_choice("scale_pool", scale_pool, SCALE_POOLS)
+        check_choice("response", response, RESPONSES)
+        check_choice("algorithm", algorithm, ALGORITHMS)
+        self.padding_mode = padding_mode
+        self.cutoff = cutoff
+        self.scale_pool: ScalePool = scale_pool
+        self.response: Response = response
+        self.algorithm: Algorithm = algorithm
+
+        shape = (out_channels, in_channels // groups, self.spec.num_weights)
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        if bias:
+            self.bias = nn.Parameter(torch.empty(out_channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self._set_tables()
+        self.reset_parameters()
+
+    @property
+    def symmetry(self) -> str:
+        return self.spec.symmetry
+
+    @property
+    def sampling(self) -> str:
+        return self.spec.sampling
+
+    def reset_parameters(self) -> None:
+        r"""Draw the weights so that stacked layers neither die out nor blow up.
+
+        Let Re and Im of :math:`\kappa` be independent with variance :math:`\sigma^2`. Orders v and -v
+        carry the same energy, so by Parseval the expected power is
+
+        .. math:: E[a] = \sigma^2 \sum_c \sum_{\nu \in Z, j} |\varphi_{\nu,j}|^2
+                  \le \sigma^2 \sum_c \int_{disc} \Psi_c^2 = \sigma^2 \pi \, C_{in} \, \overline{\Psi^2}
+
+        with equality for images that the modes resolve.
+
+        *Amplitude*: :math:`\sigma^2 = 1 / (\pi C_{in})` makes the expected square of the response the
+        local mean square of the input: the scale is kept through any depth, whatever it is. *Signed*:
+        order 0 has random sign, so the expected square is the same sum.
+
+        *Power*: the response has degree two. Without an activation :math:`x \mapsto g x^2` can keep no
+        scale, whatever the gain g; a power layer needs a bounded activation or a normalisation after
+        it, as the paper's has. Through softsign, :math:`x \mapsto g x^2 / (1 + g x^2)`, a signal
+        survives if and only if :math:`g > 4`; g = 8 attracts to 0.85 everything above 0.15. So
+        :math:`\sigma^2 = 8 / (\pi C_{in})`; a normalisation undoes g.
+
+        The bias starts at zero.
+        """
+        gain = POWER_GAIN if self.response == "power" else 1.0
+        std = math.sqrt(gain / (math.pi * self.in_channels / self.groups))
+        nn.init.normal_(self.weight, 0.0, std)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def _set_tables(self) -> None:
+        for i, table in enumerate(
+            self.spec.tables(dtype=self.weight.dtype, device=self.weight.device)
+        ):
+            self.register_buffer(f"table{i}", table, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BesselConv2d":
+        # A change of dtype must not carry the rounding of the old one: build the tables anew.
+        super()._apply(fn, recurse)
+        self._set_tables()
+        return self
+
+    @property
+    def tables(self) -> list[Tensor]:
+        """The filter bank of each scale."""
+        return [getattr(self, f"table{i}") for i in range(len(self.spec.scales))]
+
+    def forward(self, input: Tensor) -> Tensor:
+        return bessel_conv2d(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
+            spec=self.spec,
+            tables=self.tables,
+            padding_mode=self.padding_mode,
+            response=self.response,
+            scale_pool=self.scale_pool,
+            algorithm=self.algorithm,
+        )
+
+    def extra_repr(self) -> str:
+        defaults: dict[str, Any] = {
+            "stride": (1, 1),
+            "padding": (0, 0),
+            "dilation": (1, 1),
+            "groups": 1,
+            "padding_mode": "zeros",
+        }
+        changed = [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
+        parts = [
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}",
+            *changed,
+            *([] if self.bias is not None else ["bias=False"]),
+            f"symmetry={self.symmetry}, cutoff={self.cutoff}, response={self.response}",
+        ]
+        if self.spec.scales != (0,):
+            parts.append(f"scales={self.spec.scales}, scale_pool={self.scale_pool}")
+        if self.sampling != "bilinear":
+            parts.append(f"sampling={self.sampling}")
+        if self.spec.mode_norms != "unit":
+            parts.append(f"mode_norms={self.spec.mode_norms}")
+        if self.algorithm != "auto":
+            parts.append(f"algorithm={self.algorithm}")
+        return ", ".join(parts)

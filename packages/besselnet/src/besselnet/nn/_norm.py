@@ -1,0 +1,87 @@
+"""Attentive Normalization: batch normalisation whose affine part depends on the image."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from besselnet.functional._basis import check_choice
+
+Squeeze = Literal["mean", "rsd"]
+Gate = Literal["none", "hsigmoid"]
+Preset = Literal["bcnn", "eccv2020"]
+
+
+class AttentiveNorm2d(nn.Module):
+    r"""Batch normalisation with a mixture of affine parts, weighted by what the image shows.
+
+    Li, Sun and Wu, *Attentive Normalization* (ECCV 2020). With :math:`\hat x` the batch-normalised
+    input and s(x) one number per channel and image,
+
+    .. math:: y = (\lambda W) \odot \hat x + \lambda B, \qquad \lambda = gate(linear(s(x)))
+
+    with K rows in W and B. s(x) is a statistic of the whole map, the same for an image and its turned
+    copy: the layer keeps equivariance.
+
+    Two presets: ``bcnn`` is the form that the B-CNN authors use (s = mean, linear map with bias, no
+    gate, batch normalisation with its own affine part); ``eccv2020`` is the original (s = mean over
+    standard deviation, linear map without bias, batch-normalised, hard sigmoid, no affine part).
+
+    Args:
+        num_features: channels C.
+        num_mixtures: K.
+        preset: "bcnn" or "eccv2020".
+        eps, momentum: of the batch normalisation.
+
+    Shape:
+        (N, C, H, W) -> (N, C, H, W).
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_mixtures: int = 5,
+        *,
+        preset: Preset = "bcnn",
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+    ) -> None:
+        super().__init__()
+        for name, value in (("num_features", num_features), ("num_mixtures", num_mixtures)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value!r}: allowed is an integer >= 1")
+        check_choice("preset", preset, get_args(Preset))
+        original = preset == "eccv2020"
+        self.squeeze: Squeeze = "rsd" if original else "mean"
+        self.gate: Gate = "hsigmoid" if original else "none"
+        self.norm = nn.BatchNorm2d(num_features, eps, momentum, affine=not original)
+        self.attention = nn.Linear(num_features, num_mixtures, bias=not original)
+        self.attention_norm = nn.BatchNorm1d(num_mixtures) if original else nn.Identity()
+        self.weight = nn.Parameter(torch.empty(num_mixtures, num_features))
+        self.bias = nn.Parameter(torch.empty(num_mixtures, num_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """W around 1, B around 0, spread 0.1, as in the paper on Attentive Normalization."""
+        nn.init.normal_(self.weight, 1.0, 0.1)
+        nn.init.normal_(self.bias, 0.0, 0.1)
+
+    def forward(self, input: Tensor) -> Tensor:
+        channels = self.norm.num_features
+        if input.dim() != 4 or input.shape[1] != channels:
+            raise ValueError(
+                f"input has shape {tuple(input.shape)}: allowed is (N, {channels}, H, W)"
+            )
+        if self.squeeze == "mean":
+            statistic = input.mean((2, 3))
+        else:
+            # A map of one pixel has no unbiased variance.
+            single = input.shape[2] * input.shape[3] == 1
+            variance, mean = torch.var_mean(input, (2, 3), correction=0 if single else 1)
+            statistic = mean / (variance + 1e-3).sqrt()
+        mixture = self.attention_norm(self.attention(statistic))
+        if self.gate == "hsigmoid":
+            mixture = F.hardsigmoid(mixture)
+        scale, shift = mixture @ self.weight, mixture @ self.bias
+        return torch.addcmul(shift[..., None, None], self.norm(input), scale[..., None, None])

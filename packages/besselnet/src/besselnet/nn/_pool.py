@@ -1,0 +1,98 @@
+"""``BlurPool2d``: anti-aliased pooling that keeps quarter turns and reflections exact on every size."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from besselnet.functional._basis import check_choice
+from besselnet.functional._conv import PADDING_MODES
+from besselnet.functional._pool import blur_pool2d, blur_pool_weights, check_blur
+
+
+class BlurPool2d(nn.Module):
+    """Blur, then average over windows on a grid that is centred on the image.
+
+    ``nn.AvgPool2d(2)`` and ``nn.MaxPool2d(2)`` drop the last row of an odd image, so that the turned
+    image is sampled elsewhere, and what they keep is aliased. This layer computes
+    :func:`besselnet.functional._pool.blur_pool2d`: turning or mirroring the input does the same to the
+    output, to rounding, for every size. It has no parameters and takes any number of channels.
+
+    Args:
+        stride: pixels from sample to sample.
+        sigma: of the Gaussian, in pixels; 0 for no blur; by default 0.33 * stride.
+        kernel_size: taps of the Gaussian, odd; by default it reaches 3 sigma.
+        window: length of the averaged square in pixels, by default the stride; 1 takes samples.
+        ceil_mode: whether sizes are rounded up, or down as in ``nn.AvgPool2d``.
+        padding_mode: what lies outside: "replicate" (keeps constants), "reflect", "zeros", "circular".
+
+    Shape:
+        (N, C, H, W) -> (N, C, floor(H / stride), floor(W / stride)), or ceil; also without N.
+
+    Example:
+        >>> BlurPool2d()(torch.rand(2, 3, 29, 32)).shape
+        torch.Size([2, 3, 14, 16])
+    """
+
+    weights: Tensor
+
+    def __init__(
+        self,
+        stride: int = 2,
+        sigma: float | None = None,
+        kernel_size: int | None = None,
+        window: int | None = None,
+        *,
+        ceil_mode: bool = False,
+        padding_mode: str = "replicate",
+    ) -> None:
+        super().__init__()
+        check_choice("padding_mode", padding_mode, PADDING_MODES)
+        self.stride, self.sigma, self.kernel_size, self.window = check_blur(
+            stride, sigma, kernel_size, window
+        )
+        self.ceil_mode = ceil_mode
+        self.padding_mode = padding_mode
+        self.register_buffer("weights", self._build_weights(), persistent=False)
+
+    def _build_weights(
+        self, dtype: torch.dtype | None = None, device: torch.device | None = None
+    ) -> Tensor:
+        return blur_pool_weights(
+            self.stride,
+            self.sigma,
+            self.kernel_size,
+            self.window,
+            self.ceil_mode,
+            dtype=dtype,
+            device=device,
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BlurPool2d":
+        # A change of dtype must not carry the rounding of the old one: build the weights anew.
+        super()._apply(fn, recurse)
+        self.weights = self._build_weights(self.weights.dtype, self.weights.device)
+        return self
+
+    def forward(self, input: Tensor) -> Tensor:
+        # A layer without parameters takes any dtype; float32 weights are too coarse for float64 only.
+        fits = input.dtype.itemsize <= self.weights.dtype.itemsize
+        return blur_pool2d(
+            input,
+            self.stride,
+            self.sigma,
+            self.kernel_size,
+            self.window,
+            ceil_mode=self.ceil_mode,
+            padding_mode=self.padding_mode,
+            weights=self.weights if fits else None,
+        )
+
+    def extra_repr(self) -> str:
+        parts = [
+            f"stride={self.stride}, sigma={self.sigma:g}, kernel_size={self.kernel_size}",
+            *([] if self.window == self.stride else [f"window={self.window}"]),
+            *(["ceil_mode=True"] if self.ceil_mode else []),
+            f"padding_mode={self.padding_mode!r}",
+        ]
+        return ", ".join(parts)

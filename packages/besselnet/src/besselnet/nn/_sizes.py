@@ -1,0 +1,257 @@
+"""Which image sizes keep a network exact under quarter turns, and which layer breaks the others.
+
+A layer with stride s takes its samples every s pixels. Turning the image by 90 degrees or mirroring it
+maps the samples onto each other only if they lie symmetrically about the centre: along each axis
+
+    (n + 2 padding - dilation (kernel_size - 1) - 1)  must be a multiple of s,
+
+or the last pixels are left out on one side and not on the other. Rows and columns must be treated alike.
+"""
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+from besselnet.nn._conv import check_count
+from besselnet.nn._pool import BlurPool2d
+
+ALWAYS_CENTRED = (BlurPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
+
+
+@dataclass(frozen=True)
+class LayerGrid:
+    """How one layer sampled its input in a trace."""
+
+    name: str
+    """As in ``module.named_modules()``."""
+    kind: str
+    input_size: tuple[int, int]
+    output_size: tuple[int, int]
+    stride: int
+    fault: str | None
+    """Why the samples are not centred, or None if they are."""
+
+    def __str__(self) -> str:
+        sizes = " -> ".join("x".join(map(str, s)) for s in (self.input_size, self.output_size))
+        return f"{self.name or 'the module'} ({self.kind}), {sizes}: {self.fault or 'centred'}"
+
+
+@dataclass(frozen=True)
+class SizeReport:
+    """What :func:`check_size` found, layer by layer in the order of execution."""
+
+    size: int
+    layers: tuple[LayerGrid, ...]
+
+    @property
+    def first_fault(self) -> LayerGrid | None:
+        """The first layer that breaks the symmetry."""
+        return next((layer for layer in self.layers if layer.fault), None)
+
+    @property
+    def exact(self) -> bool:
+        return self.first_fault is None
+
+    def __str__(self) -> str:
+        if not self.layers:
+            return f"size {self.size}: no convolution or pooling was seen"
+        if self.first_fault is None:
+            return f"size {self.size}: every layer samples on a centred grid"
+        return f"size {self.size}: not exact from {self.first_fault}"
+
+
+def check_size(module: nn.Module, size: int, in_channels: int | None = None) -> SizeReport:
+    """Whether every layer of ``module`` samples a square image of ``size`` pixels on a centred grid.
+
+    Only then can a quarter turn of the image turn the feature maps exactly. The module is run on fake
+    tensors: shapes are computed, numbers are not, and nothing in it changes. Seen are adaptive poolings
+    and all modules, also inside others, with a ``kernel_size`` and a ``stride``; not seen is what a
+    ``forward`` does by calling functions.
+
+    Args:
+        module: any module that takes (1, in_channels, size, size).
+        size: side of the image in pixels.
+        in_channels: by default those of the first layer that has some.
+
+    Example:
+        >>> stack = nn.Sequential(nn.Conv2d(1, 8, 7, padding=3), nn.MaxPool2d(2))
+        >>> print(check_size(stack, 29))
+        size 29: not exact from 1 (MaxPool2d), 29x29 -> 14x14: 1 of 29 rows left over by stride 2
+    """
+    check_count("size", size)
+    channels = first_channels(module) if in_channels is None else in_channels
+    like = next(
+        (t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None
+    )
+    layers: list[LayerGrid] = []
+
+    def record(name: str, layer: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        layers.append(layer_grid(name, layer, pair(args[0].shape[-2:]), pair(output.shape[-2:])))
+
+    with in_eval_mode(module), torch.no_grad(), fake_tensors():
+        image = torch.empty(
+            (1, check_count("in_channels", channels), size, size),
+            dtype=None if like is None else like.dtype,
+            device=None if like is None else like.device,
+        )
+        handles = [
+            layer.register_forward_hook(
+                lambda layer, args, output, name=name: record(name, layer, args, output)
+            )
+            for name, layer in module.named_modules()
+            if isinstance(layer, ALWAYS_CENTRED)
+            or (hasattr(layer, "kernel_size") and hasattr(layer, "stride"))
+        ]
+        try:
+            module(image)
+        except DataDependentOutputException as error:
+            raise TypeError(
+                f"module={type(module).__name__}: allowed are modules whose forward depends on shapes "
+                f"alone; this one reads numbers out of a tensor ({error})"
+            ) from error
+        finally:
+            for handle in handles:
+                handle.remove()
+    return SizeReport(size, tuple(layers))
+
+
+def exact_sizes(
+    module: nn.Module, sizes: Iterable[int], in_channels: int | None = None
+) -> list[int]:
+    """Those of ``sizes`` that keep ``module`` exact under quarter turns, see :func:`check_size`.
+
+    A size that the module refuses, such as one smaller than a kernel, is not among them; if it
+    refuses all of them, its last error is raised.
+    """
+    exact, refusal, accepted = [], None, False
+    for size in sizes:
+        try:
+            report = check_size(module, size, in_channels)
+        except (ValueError, RuntimeError) as error:
+            refusal = error
+            continue
+        accepted = True
+        if report.exact:
+            exact.append(size)
+    if refusal is not None and not accepted:
+        raise refusal
+    return exact
+
+
+def suggest_size(module: nn.Module, size: int, in_channels: int | None = None) -> int:
+    """The size nearest to ``size`` that keeps ``module`` exact under quarter turns.
+
+    Of two that are equally near it is the larger. ``ValueError`` if there is none: whether a size is
+    exact depends on its remainder modulo the product of all strides, so the search can end there.
+
+    Example:
+        >>> suggest_size(nn.Sequential(nn.Conv2d(1, 8, 3, stride=2, padding=1), nn.MaxPool2d(2)), 28)
+        27
+    """
+    report = check_size(module, size, in_channels)
+    if report.exact:
+        return size
+    period = math.prod(layer.stride for layer in report.layers)
+    for distance in range(1, period + 1):
+        for candidate in (size + distance, size - distance):
+            if candidate > 0 and keeps_exact(module, candidate, in_channels):
+                return candidate
+    raise ValueError(f"no size keeps the module exact under quarter turns; {report}")
+
+
+def keeps_exact(module: nn.Module, size: int, in_channels: int | None) -> bool:
+    """Like ``check_size(...).exact``, and False for a size that the module refuses."""
+    try:
+        return check_size(module, size, in_channels).exact
+    except (ValueError, RuntimeError):
+        return False
+
+
+def layer_grid(
+    name: str, layer: nn.Module, input_size: tuple[int, int], output_size: tuple[int, int]
+) -> LayerGrid:
+    """Compare the grid of one layer's samples with the centre of its input."""
+    if isinstance(layer, ALWAYS_CENTRED):
+        fault = None
+    elif isinstance(layer, nn.ConvTranspose2d):
+        one_sided = any(pair(layer.output_padding))
+        fault = f"output_padding={layer.output_padding} on one side only" if one_sided else None
+    else:
+        fault = sliding_fault(layer, input_size)
+    stride = max(window_stride(layer)) if hasattr(layer, "stride") else 1
+    return LayerGrid(name, type(layer).__name__, input_size, output_size, stride, fault)
+
+
+def window_stride(layer: Any) -> tuple[int, int]:
+    """``stride``, which is None in some poolings where it is the size of the window."""
+    return pair(layer.kernel_size if layer.stride is None else layer.stride)
+
+
+def sliding_fault(layer: Any, input_size: tuple[int, int]) -> str | None:
+    """Why the windows of a convolution or pooling do not lie symmetrically, if they do not."""
+    kernel, stride = pair(layer.kernel_size), window_stride(layer)
+    dilation = pair(getattr(layer, "dilation", 1))
+    padding = getattr(layer, "padding", 0)
+    spans = [d * (k - 1) for d, k in zip(dilation, kernel)]
+    if padding == "same":
+        if any(span % 2 for span in spans):
+            return f"padding='same' adds {spans[0] // 2} and {spans[0] - spans[0] // 2} pixels"
+        padding = [span // 2 for span in spans]
+    padding = (0, 0) if padding == "valid" else pair(padding)
+    for setting in (kernel, stride, dilation, padding):
+        if setting[0] != setting[1]:
+            return "rows and columns are not treated alike"
+    for n, p, span, s, axis in zip(input_size, padding, spans, stride, ("rows", "columns")):
+        left_over = (n + 2 * p - span - 1) % s
+        if left_over:
+            padded = f"{n} {axis}" if p == 0 else f"{n} + {2 * p} {axis}"
+            return f"{left_over} of {padded} left over by stride {s}"
+    return None
+
+
+def pair(value: int | Sequence[int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+def first_channels(module: nn.Module) -> int:
+    """Input channels of the first layer that says how many it takes."""
+    for layer in module.modules():
+        channels = getattr(layer, "in_channels", None)
+        if isinstance(channels, int):
+            return channels
+    raise ValueError(
+        "in_channels=None: no layer of the module says how many it takes, so it must be given"
+    )
+
+
+@contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Tensors made inside have a shape and no numbers."""
+    # A size that the module refuses is an answer here; torch would print its traceback as well.
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def in_eval_mode(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode, so that running averages stay as they are; restored layer by layer."""
+    modes = [(layer, layer.training) for layer in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for layer, training in modes:
+            layer.training = training

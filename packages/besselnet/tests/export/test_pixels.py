@@ -1,0 +1,106 @@
+"""Reading images without torch gives what the data room gives."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from besselnet.data import decode_image, image_files, iter_images
+from besselnet.export._pixels import list_images, read_image
+
+CHANCE = np.random.default_rng(0)
+
+
+def picture(mode: str, height: int = 21, width: int = 16) -> Image.Image:
+    bands = {"RGB": 3, "RGBA": 4, "LA": 2, "CMYK": 4, "HSV": 3, "YCbCr": 3}.get(mode)
+    if mode == "I;16":
+        return Image.fromarray(CHANCE.integers(0, 65536, (height, width)).astype(np.uint16))
+    if mode == "F":
+        return Image.fromarray(CHANCE.random((height, width), dtype=np.float32))
+    if mode in ("1", "P"):
+        return picture("RGB", height, width).convert(mode)
+    shape = (height, width) if bands is None else (height, width, bands)
+    values = CHANCE.integers(0, 256, shape).astype(np.uint8)
+    # A part of the picture is smooth: noise alone would hide a shift.
+    ramp = (np.linspace(2, 15, width) ** 2).astype(np.uint8)
+    values[: height // 2] = ramp.reshape(width, *[1] * (len(shape) - 2))
+    return Image.frombytes(mode, (width, height), values.tobytes())
+
+
+KINDS = {
+    "grey.png": "L",
+    "grey-alpha.png": "LA",
+    "colour.png": "RGB",
+    "transparent.png": "RGBA",
+    "palette.png": "P",
+    "bits.png": "1",
+    "deep.png": "I;16",
+    "float.tif": "F",
+    "print.tif": "CMYK",
+    "photo.jpg": "RGB",
+    "web.webp": "RGB",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("how", ["fit", "crop", "stretch"])
+@pytest.mark.parametrize("size", [9, 16, 30])
+def test_every_kind_of_file(name, how, size, tmp_path):
+    path = tmp_path / name
+    picture(KINDS[name]).save(path)
+    for channels in (1, 3):
+        ((_, expected),) = iter_images([path], image_size=size, channels=channels, resize=how)
+        whole = expected.dtype.is_floating_point is False
+        expected = expected.float().numpy() / (255 if whole else 1)
+        # Half a grey value may be rounded up by one and down by the other.
+        tolerance = 1.01 / 255 if whole else 1e-5
+        found = read_image(path, channels, size, how)
+        assert found.shape == (channels, size, size)
+        assert np.abs(found - expected).max() <= tolerance
+        assert np.mean(np.abs(found - expected) > 1e-5) < 0.01
+
+
+def test_orientation_of_a_camera(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture("RGB").save(tmp_path / "turned.png", exif=exif)
+    expected = decode_image(tmp_path / "turned.png").numpy()
+    assert expected.shape == (3, 16, 21)
+    found = read_image(tmp_path / "turned.png", 3, 21, "fit")
+    assert np.allclose(found[:, 2:18], expected / 255)
+
+
+def damaged(folder):
+    (folder / "nonsense.png").write_bytes(b"nonsense")
+    picture("RGB").save(folder / "cut.png")
+    (folder / "cut.png").write_bytes((folder / "cut.png").read_bytes()[:200])
+    Image.fromarray(np.full((4, 4), 3.0, np.float32)).save(folder / "bright.tif")
+    pages = [picture("L"), picture("L")]
+    pages[0].save(folder / "pages.tif", save_all=True, append_images=pages[1:])
+    return sorted(folder.iterdir())
+
+
+def test_files_that_cannot_be_read_say_the_same(tmp_path):
+    for path in damaged(tmp_path):
+        ((_, expected),) = iter_images([path], image_size=8, channels=1)
+        assert isinstance(expected, ValueError)
+        with pytest.raises(ValueError) as found:
+            read_image(path, 1, 8, "fit")
+        assert str(found.value) == str(expected)
+
+
+def test_files_of_a_folder(tmp_path):
+    for name in (
+        "b/2.png",
+        "b/10.JPG",
+        "a.tif",
+        ".hidden/3.png",
+        "b/.4.png",
+        "notes.txt",
+        "c.png/x.webp",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    assert list(list_images([tmp_path])) == image_files(tmp_path)
+    single = tmp_path / "notes.txt"
+    assert list(list_images([single, tmp_path / "b"])) == [single, *image_files(tmp_path / "b")]

@@ -1,0 +1,38 @@
+"""Train the toy model in however many processes there are: `ddp_program.py FOLDER DEVICES`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from besselnet.train._checkpoint import save_weights
+from besselnet.train._config import TrainConfig
+from besselnet.train._fit import fit
+from besselnet.train._launch import is_first_process, launch
+from train.toys import ToyBatches, toy_model
+
+
+def main(folder: Path, devices: int) -> None:
+    # Weights per class, a last batch of odd size and a group of one batch: what is easily
+    # averaged wrongly over processes.
+    config = TrainConfig(
+        epochs=4,
+        learning_rate=0.01,
+        class_weights=(1.0, 3.0),
+        accumulate=3,
+        clip_norm=0.5,
+        device="cpu",
+        devices=devices,
+    )
+    fabric = launch(config)
+    share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
+    model = toy_model(0.0, norm=False)
+    train, val = ToyBatches(61, 16, **share), ToyBatches(37, 16, **share)
+    fit(model, train, val, config, folder, fabric=fabric)
+    if is_first_process():
+        save_weights(folder / "weights.safetensors", model)
+        print(f"{fabric.world_size} processes")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
