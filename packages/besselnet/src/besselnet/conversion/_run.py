@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from besselnet.nn._sizes import in_eval_mode
+from besselnet.nn import evaluating
 
 __all__ = ["Step", "run", "steps"]
 
@@ -22,7 +22,7 @@ class Step(NamedTuple):
 @torch.no_grad()
 def run(model: nn.Module, images: Tensor) -> list[Tensor]:
     """All tensors that the model returns, in evaluation mode."""
-    with in_eval_mode(model):
+    with evaluating(model):
         return [leaf for leaf in tree_leaves(model(images)) if isinstance(leaf, Tensor)]
 
 

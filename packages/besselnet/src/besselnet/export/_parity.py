@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from besselnet.nn._sizes import in_eval_mode
+from besselnet.nn import evaluating
 
 # Largest difference of the logits, relative to the largest of them (or to 1, if that is more): what rounding
 # leaves of float32 after some ten layers, unless small differences decide between scales.
@@ -33,7 +33,7 @@ def same_class(model: nn.Module, exported: Network, images: Tensor) -> float:
 def answers(model: nn.Module, exported: Network, images: Tensor) -> tuple[Tensor, Tensor]:
     """Logits of both networks, (N, classes) each."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    with in_eval_mode(model):
+    with evaluating(model):
         pairs = [(model(x.to(device)).cpu(), exported(x)) for x in images.split(PIECE)]
     return torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs])
 

@@ -23,7 +23,7 @@ from besselnet.models._gate import GateReport, SymmetryGate, held_out_share, ima
 from besselnet.models._recommended import recommended
 from besselnet.models._registry import register_model
 from besselnet.nn import BesselConv2d
-from besselnet.nn._sizes import in_eval_mode
+from besselnet.nn import evaluating
 
 __all__ = ["BRANCHES", "GatedNetwork", "gated"]
 
@@ -123,7 +123,7 @@ class GatedNetwork(nn.Module):
     @torch.no_grad()
     def _answers(self, images: Tensor) -> Tensor:
         """Logits of all branches in evaluation mode, (branches, N, num_classes)."""
-        with in_eval_mode(self.branches):
+        with evaluating(self.branches):
             return torch.stack([branch(images) for branch in self.branches])
 
 

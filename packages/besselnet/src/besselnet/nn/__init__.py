@@ -1,6 +1,7 @@
 """Layers: modules that own parameters and call :mod:`besselnet.functional`."""
 
 from besselnet.nn._conv import BesselConv2d
+from besselnet.nn._eval_mode import evaluating
 from besselnet.nn._norm import AttentiveNorm2d
 from besselnet.nn._pool import BlurPool2d
 from besselnet.nn._sizes import SizeReport, check_size, exact_sizes, suggest_size
@@ -13,6 +14,7 @@ __all__ = [
     "FourierBesselTransform",
     "SizeReport",
     "check_size",
+    "evaluating",
     "exact_sizes",
     "suggest_size",
 ]

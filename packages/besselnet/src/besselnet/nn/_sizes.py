@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from besselnet.nn._conv import check_count
+from besselnet.nn._eval_mode import evaluating
 from besselnet.nn._pool import BlurPool2d
 
 ALWAYS_CENTRED = (BlurPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
@@ -95,7 +96,7 @@ def check_size(module: nn.Module, size: int, in_channels: int | None = None) -> 
     def record(name: str, layer: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         layers.append(layer_grid(name, layer, pair(args[0].shape[-2:]), pair(output.shape[-2:])))
 
-    with in_eval_mode(module), torch.no_grad(), fake_tensors():
+    with evaluating(module), fake_tensors():
         image = torch.empty(
             (1, check_count("in_channels", channels), size, size),
             dtype=None if like is None else like.dtype,
@@ -243,15 +244,3 @@ def fake_tensors() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-@contextmanager
-def in_eval_mode(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode, so that running averages stay as they are; restored layer by layer."""
-    modes = [(layer, layer.training) for layer in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for layer, training in modes:
-            layer.training = training
