@@ -12,12 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
 from torch import nn
 
-from besselnet.atomic import write_atomically, write_json
-from besselnet.models import ModelRecipe, count_parameters, create_model, model_info
-from besselnet.models._pretrained import CONFIG_FILE, FORMAT, WEIGHTS_FILE, load_state, read_config
+from besselnet.atomic import write_atomically
+from besselnet.models import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    count_parameters,
+    load_network,
+    model_info,
+    read_network_config,
+    save_network,
+)
 
 __all__ = ["from_pretrained", "push_to_hub", "save_pretrained"]
 
@@ -38,34 +44,9 @@ def save_pretrained(
         classes: names of the classes.
         about: what a reader should know (data, accuracy, ...): JSON values, shown in the model card.
     """
-    recipe = getattr(model, "recipe", None)
-    if not isinstance(recipe, ModelRecipe):
-        raise ValueError(
-            f"model is a {type(model).__name__} that `create_model` has not built: register it with "
-            "`register_model`, or save its state_dict"
-        )
-    if classes is not None and len(classes) != recipe.num_classes:
-        raise ValueError(f"classes: {len(classes)} names for {recipe.num_classes} classes")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        name: tensor.detach().cpu().contiguous().clone()
-        for name, tensor in model.state_dict().items()
-    }
-    config = {
-        "format": FORMAT,
-        "name": recipe.name,
-        "options": json.loads(json.dumps(dict(recipe.options))),
-        "in_channels": recipe.in_channels,
-        "num_classes": recipe.num_classes,
-        "image_size": recipe.image_size,
-        "classes": None if classes is None else list(classes),
-        "about": dict(about or {}),
-    }
-    # The weights first: a config says that they are there.
-    write_atomically(folder / WEIGHTS_FILE, save(tensors))
-    write_json(folder / CONFIG_FILE, config)
-    write_atomically(folder / CARD_FILE, model_card(config, count_parameters(model)))
+    save_network(model, folder, classes=classes, about=about)
+    card = model_card(read_network_config(folder), count_parameters(model))
+    write_atomically(Path(folder) / CARD_FILE, card)
 
 
 def from_pretrained(place: str | Path, *, revision: str | None = None) -> nn.Module:
@@ -85,18 +66,7 @@ def from_pretrained(place: str | Path, *, revision: str | None = None) -> nn.Mod
         folder = folder / "model"
     elif not folder.is_dir():
         folder = _downloaded(str(place), revision)
-    config = read_config(folder)
-    model = create_model(
-        config["name"],
-        in_channels=config["in_channels"],
-        num_classes=config["num_classes"],
-        image_size=config["image_size"],
-        **config["options"],
-    )
-    load_state(folder, model)
-    classes = config.get("classes")
-    object.__setattr__(model, "classes", None if classes is None else tuple(classes))
-    return model.eval()
+    return load_network(folder)
 
 
 def push_to_hub(

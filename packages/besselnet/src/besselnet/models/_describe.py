@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from besselnet.models._registry import PaperRow, create_model, list_models, model_info
+from besselnet.models._create import create_model
+from besselnet.models._registry import PaperRow, list_models, model_info
 
 __all__ = ["ModelDescription", "count_parameters", "describe_model", "paper_models"]
 

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from besselnet.models._gate import GateReport, SymmetryGate, held_out_share, image_keys
 from besselnet.models._recommended import recommended
 from besselnet.models._registry import register_model
-from besselnet.nn import BesselConv2d
-from besselnet.nn import evaluating
+from besselnet.nn import BesselConv2d, evaluating
 
 __all__ = ["BRANCHES", "GatedNetwork", "gated"]
 

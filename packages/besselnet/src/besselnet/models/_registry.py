@@ -1,4 +1,4 @@
-"""The list of models: `register_model` fills it, `create_model` and `list_models` read it."""
+"""The list of models: `register_model` fills it, `list_models` and `model_info` read it."""
 
 import difflib
 import functools
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
-from besselnet.models._pretrained import choose_pretrained, load_state
+from besselnet.checks import check_count
 
 __all__ = [
     "ModelInfo",
     "ModelRecipe",
     "PaperRow",
-    "create_model",
     "list_models",
     "model_info",
     "register_model",
@@ -68,8 +68,13 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """How `create_model` has built a model, which knows it as ``model.recipe``: all options, also those that
-    were left at their defaults, which another version may change.
+    """How `create_model` has built a model, which knows it as ``model.recipe``.
+
+    Attributes:
+        name: of the model, see `list_models`.
+        in_channels, num_classes, image_size: what it was built for.
+        options: all of them, also those left at their defaults, which another version may change; a list is
+            kept as a tuple.
     """
 
     name: str
@@ -77,6 +82,45 @@ class ModelRecipe:
     num_classes: int
     image_size: int
     options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", {k: _as_tuples(v) for k, v in self.options.items()})
+
+    def build(self) -> nn.Module:
+        """The network, with fresh weights and this recipe as ``model.recipe``."""
+        info = model_info(self.name)
+        unknown = [option for option in self.options if option not in info.options]
+        if unknown:
+            allowed = ", ".join(info.options) or "none"
+            raise ValueError(f"{self.name!r} has no option {unknown[0]!r}; its options: {allowed}")
+        shape = {
+            "in_channels": check_count("in_channels", self.in_channels),
+            "num_classes": check_count("num_classes", self.num_classes),
+            "image_size": check_count("image_size", self.image_size, info.smallest_size),
+        }
+        model = info.build(**shape, **self.options)
+        set_recipe(model, self)
+        return model
+
+    def outline(self) -> nn.Module:
+        """The network to look at, not to use: its parameters have shapes, and no values where that can be."""
+        with torch.random.fork_rng(devices=[]):
+            try:
+                with torch.device("meta"):
+                    return self.build()
+            except (NotImplementedError, RuntimeError):
+                # Some layer computes with values while it is built.
+                return self.build()
+
+
+def set_recipe(model: nn.Module, recipe: ModelRecipe) -> None:
+    """Note on a model how it was built."""
+    # Past nn.Module's own, which is for tensors and modules.
+    object.__setattr__(model, "recipe", recipe)
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 _MODELS: dict[str, ModelInfo] = {}
@@ -155,53 +199,3 @@ def model_info(name: str) -> ModelInfo:
         hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(list_models())}"
         raise ValueError(f"no model is named {name!r}; {hint}")
     return _MODELS[name]
-
-
-def create_model(
-    name: str,
-    *,
-    in_channels: int,
-    num_classes: int,
-    image_size: int,
-    pretrained: bool | str = False,
-    **options: Any,
-) -> nn.Module:
-    """Build a model by name.
-
-    Args:
-        name: one of `list_models()`.
-        in_channels: channels of the images.
-        num_classes: length of the logits.
-        image_size: side of the (square) images in pixels.
-        pretrained: the name of weights that come with besselnet (see `list_pretrained`), which also
-            decide the options; or True for those that fit the arguments.
-        options: the model's own options, see `model_info(name).options`.
-
-    Returns:
-        A module: `forward(x)` maps images (N, in_channels, H, W) to logits (N, num_classes),
-        `forward_features(x)` to the feature maps before the global pooling.
-    """
-    info = model_info(name)
-    unknown = [option for option in options if option not in info.options]
-    if unknown:
-        allowed = ", ".join(info.options) or "none"
-        raise ValueError(f"{name!r} has no option {unknown[0]!r}; its options: {allowed}")
-    for argument, value, least in (
-        ("in_channels", in_channels, 1),
-        ("num_classes", num_classes, 1),
-        ("image_size", image_size, info.smallest_size),
-    ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(
-                f"{argument} of {name!r} is {value!r}; an integer >= {least} is needed"
-            )
-    shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
-    if pretrained:
-        folder, options = choose_pretrained(name, pretrained, shape, options, info.options)
-    model = info.build(**shape, **options)
-    recipe = ModelRecipe(name, **shape, options={**info.options, **options})
-    # Past nn.Module's own, which is for tensors and modules.
-    object.__setattr__(model, "recipe", recipe)
-    if pretrained:
-        load_state(folder, model)
-    return model

@@ -1,9 +1,4 @@
-"""Trained networks in folders, and those that come with besselnet.
-
-A folder holds ``config.json`` (what `create_model` is to be called with, and the names of the classes) and
-``model.safetensors`` (the weights); the ``model/`` folder of a run is one. Those in ``besselnet/weights`` are
-called MODEL/NAME.
-"""
+"""`create_model`: a network by its name, with the weights that come with besselnet where they are wanted."""
 
 import json
 from collections.abc import Mapping
@@ -12,15 +7,48 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["CONFIG_FILE", "FORMAT", "WEIGHTS_FILE", "list_pretrained", "load_state", "read_config"]
+from besselnet.models._folder import CONFIG_FILE, load_weights, read_network_config
+from besselnet.models._registry import ModelRecipe, model_info
 
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-# The layout of a folder. It changes when an older besselnet could not read a newer one.
-FORMAT = 1
+__all__ = ["create_model", "list_pretrained"]
 
 PACKAGED = Path(__file__).parents[1] / "weights"
 _SHAPE = ("in_channels", "num_classes", "image_size")
+
+
+def create_model(
+    name: str,
+    *,
+    in_channels: int,
+    num_classes: int,
+    image_size: int,
+    pretrained: bool | str = False,
+    **options: Any,
+) -> nn.Module:
+    """Build a model by name.
+
+    Args:
+        name: one of `list_models()`.
+        in_channels: channels of the images.
+        num_classes: length of the logits.
+        image_size: side of the (square) images in pixels.
+        pretrained: the name of weights that come with besselnet (see `list_pretrained`), which also
+            decide the options; or True for those that fit the arguments.
+        options: the model's own options, see `model_info(name).options`.
+
+    Returns:
+        A module: `forward(x)` maps images (N, in_channels, H, W) to logits (N, num_classes),
+        `forward_features(x)` to the feature maps before the global pooling.
+    """
+    info = model_info(name)
+    unknown = [option for option in options if option not in info.options]
+    shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
+    if pretrained and not unknown:
+        folder, options = _choose_pretrained(name, pretrained, shape, options, info.options)
+    model = ModelRecipe(name, **shape, options={**info.options, **options}).build()
+    if pretrained:
+        load_weights(folder, model)
+    return model
 
 
 def list_pretrained(model: str = "*") -> list[str]:
@@ -29,46 +57,7 @@ def list_pretrained(model: str = "*") -> list[str]:
     return sorted(path.parent.relative_to(PACKAGED).as_posix() for path in found)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The ``config.json`` of a folder, checked."""
-    path = folder / CONFIG_FILE
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no trained network: it has no {CONFIG_FILE}")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    needed = ("format", "name", "options", *_SHAPE)
-    missing = [key for key in needed if not isinstance(config, dict) or key not in config]
-    if missing:
-        raise ValueError(f"{path} does not describe a network: it has no {missing[0]!r}")
-    if config["format"] != FORMAT:
-        raise ValueError(
-            f"{path}: format {config['format']!r} is not the format {FORMAT} of this besselnet: "
-            "use the version that wrote it"
-        )
-    return config
-
-
-def load_state(folder: Path, model: nn.Module) -> None:
-    """Give a network the weights in a folder; names and shapes must agree."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    path = folder / WEIGHTS_FILE
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no trained network: it has no {WEIGHTS_FILE}")
-    try:
-        model.load_state_dict(load_file(path))
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
-    except RuntimeError as error:
-        raise ValueError(
-            f"{path} does not fit the network: {' '.join(str(error).split())}"
-        ) from None
-
-
-def choose_pretrained(
+def _choose_pretrained(
     model: str,
     wanted: bool | str,
     shape: Mapping[str, int],
@@ -87,7 +76,7 @@ def choose_pretrained(
             f"; in all: {', '.join(list_pretrained()) or 'none'}"
         )
     chosen = [wanted] if isinstance(wanted, str) else list(folders)
-    configs = {name: read_config(folders[name]) for name in chosen}
+    configs = {name: read_network_config(folders[name]) for name in chosen}
     # What was not asked for is as in the folder for a name, and by default for True.
     asked = dict(options) if isinstance(wanted, str) else {**defaults, **options}
     asked = json.loads(json.dumps(asked))

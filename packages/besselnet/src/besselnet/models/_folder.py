@@ -1,0 +1,207 @@
+"""Networks in folders: what runs, the hub and exported files hold of a network.
+
+A folder has ``config.json``, which says how `create_model` built the network, and ``model.safetensors``, its
+weights. Nothing in it is ever executed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from besselnet._version import __version__
+from besselnet.atomic import write_atomically, write_json
+from besselnet.models._registry import ModelRecipe
+
+__all__ = [
+    "CONFIG_FILE",
+    "WEIGHTS_FILE",
+    "load_network",
+    "load_weights",
+    "network_config",
+    "read_network_config",
+    "save_network",
+]
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+# The layout of a folder. It changes when another version could not read it, or would misread it.
+FORMAT = 2
+_KEYS: dict[str, tuple[type, ...]] = {
+    "besselnet": (str,),
+    "name": (str,),
+    "options": (dict,),
+    "in_channels": (int,),
+    "num_classes": (int,),
+    "image_size": (int,),
+    "classes": (list, type(None)),
+    "about": (dict,),
+}
+_WORDS = {str: "a text", dict: "an object", int: "an integer", list: "a list", type(None): "null"}
+
+
+def network_config(
+    model: nn.Module,
+    classes: Sequence[str] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What ``config.json`` says about a network that `create_model` has built: JSON values.
+
+    Args:
+        classes: names of the classes.
+        about: what a reader should know (data, accuracy, ...): JSON values.
+
+    `ValueError` if the model is no longer what `create_model` built: then no recipe describes it.
+    """
+    recipe = getattr(model, "recipe", None)
+    if not isinstance(recipe, ModelRecipe):
+        raise ValueError(
+            f"model is a {type(model).__name__} that `create_model` has not built: register it with "
+            "`register_model`, or save its state_dict"
+        )
+    if classes is not None and len(classes) != recipe.num_classes:
+        raise ValueError(f"classes: {len(classes)} names for {recipe.num_classes} classes")
+    difference = _first_difference(model, recipe.outline())
+    if difference:
+        raise ValueError(
+            f"model is no longer the {recipe.name!r} that `create_model` built: {difference}; "
+            "save its state_dict, or register the changed network with `register_model`"
+        )
+    config = {
+        "format": FORMAT,
+        "besselnet": __version__,
+        "name": recipe.name,
+        "options": dict(recipe.options),
+        "in_channels": recipe.in_channels,
+        "num_classes": recipe.num_classes,
+        "image_size": recipe.image_size,
+        "classes": None if classes is None else list(classes),
+        "about": dict(about or {}),
+    }
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(config))
+    except TypeError as error:
+        raise ValueError(f"options or about of {recipe.name!r} are not JSON: {error}") from None
+    return plain
+
+
+def save_network(
+    model: nn.Module,
+    folder: str | Path,
+    *,
+    classes: Sequence[str] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a network that `create_model` has built to a folder, for `load_network`.
+
+    Args:
+        folder: is made if missing; files of an earlier call are replaced.
+        classes, about: as in `network_config`.
+    """
+    config = network_config(model, classes, about)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        name: tensor.detach().cpu().contiguous().clone()
+        for name, tensor in model.state_dict().items()
+    }
+    # The weights first: a config says that they are there.
+    write_atomically(folder / WEIGHTS_FILE, save(tensors))
+    write_json(folder / CONFIG_FILE, config)
+
+
+def read_network_config(folder: str | Path) -> dict[str, Any]:
+    """The ``config.json`` of a folder, see `network_config`: every key is there and has its type."""
+    path = Path(folder) / CONFIG_FILE
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no trained network: it has no {CONFIG_FILE}")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(config, dict) or "format" not in config:
+        raise ValueError(f"{path} does not describe a network: it has no 'format'")
+    if config["format"] == 1:
+        raise ValueError(
+            f"{path}: format 1 of besselnet 0.1.0 is not readable, its coefficients lie in another order: "
+            "train the network again, or use besselnet 0.1.0"
+        )
+    if config["format"] != FORMAT:
+        raise ValueError(
+            f"{path}: format {config['format']!r} is not the format {FORMAT} of this besselnet: "
+            "use the version that wrote it"
+        )
+    for key, kinds in _KEYS.items():
+        if key not in config:
+            raise ValueError(f"{path} does not describe a network: it has no {key!r}")
+        if not isinstance(config[key], kinds) or isinstance(config[key], bool):
+            wanted = " or ".join(_WORDS[kind] for kind in kinds)
+            raise ValueError(f"{path}: {key!r} is {config[key]!r}: must be {wanted}")
+    classes = config["classes"]
+    if classes is not None and not all(isinstance(name, str) for name in classes):
+        raise ValueError(f"{path}: 'classes' is {classes!r}: must be a list of texts")
+    if classes is not None and len(classes) != config["num_classes"]:
+        raise ValueError(
+            f"{path}: 'classes' has {len(classes)} names for {config['num_classes']} classes"
+        )
+    return config
+
+
+def load_network(folder: str | Path) -> nn.Module:
+    """The network in a folder that `save_network` wrote, in eval mode.
+
+    ``model.recipe`` tells what it was built with, ``model.classes`` the names of the classes (a tuple, or
+    None where they are not known).
+    """
+    config = read_network_config(folder)
+    shape = {key: config[key] for key in ("in_channels", "num_classes", "image_size")}
+    try:
+        model = ModelRecipe(config["name"], **shape, options=config["options"]).build()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{Path(folder) / CONFIG_FILE}: {error}") from None
+    load_weights(folder, model)
+    classes = config["classes"]
+    # Past nn.Module's own, which is for tensors and modules.
+    object.__setattr__(model, "classes", None if classes is None else tuple(classes))
+    return model.eval()
+
+
+def load_weights(folder: str | Path, model: nn.Module) -> None:
+    """Give a network the weights in a folder; names and shapes must agree."""
+    path = Path(folder) / WEIGHTS_FILE
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no trained network: it has no {WEIGHTS_FILE}")
+    try:
+        model.load_state_dict(load_file(path))
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
+    except RuntimeError as error:
+        raise ValueError(
+            f"{path} does not fit the network: {' '.join(str(error).split())}"
+        ) from None
+
+
+def _first_difference(model: nn.Module, built: nn.Module) -> str | None:
+    """Where a network is not what its recipe builds: a layer that is missing, added, exchanged or reset."""
+    layers, expected = dict(model.named_modules()), dict(built.named_modules())
+    for name in {**expected, **layers}:
+        if name not in layers:
+            return f"{name!r} is missing"
+        if name not in expected:
+            return f"{name!r}, a {type(layers[name]).__name__}, was added"
+        is_now, was = (
+            f"{type(m).__name__}({m.extra_repr()})" for m in (layers[name], expected[name])
+        )
+        if type(layers[name]) is not type(expected[name]) or is_now != was:
+            return f"{name or 'the network'} is {is_now}, not {was}"
+    shapes, wanted = (
+        {k: tuple(v.shape) for k, v in m.state_dict().items()} for m in (model, built)
+    )
+    for name in {**wanted, **shapes}:
+        if shapes.get(name) != wanted.get(name):
+            return f"{name!r} has the shape {shapes.get(name)}, not {wanted.get(name)}"
+    return None
