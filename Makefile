@@ -1,26 +1,39 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet
+LIBRARY := packages/besselnet
+LAB := packages/besselnet-lab
+REQUIREMENTS := $(LIBRARY)/pyproject.toml $(LAB)/pyproject.toml pyproject.toml constraints.txt
+# .demo: what the demo needs is installed; .ready: both packages with everything.
+DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
+EVERYTHING := -e '$(LIBRARY)[demo,data,photos,tensorboard,export,hub]' -e '$(LAB)[cluster]'
 STUDIES := $(addprefix results/,here ablation replication)
-EXTRAS := demo,photos,tensorboard,export,cluster,hub,examples,docs,dev
 
-.PHONY: demo test test-slow test-oldest test-newest lint bench docs study report clean help
+.DELETE_ON_ERROR:
+.PHONY: demo test test-slow test-oldest test-newest wheels lint bench docs study report clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-$(READY): pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	$(PIP) --upgrade pip
+
+$(DEMO): $(LIBRARY)/pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -c constraints.txt -e '$(LIBRARY)[demo]'
+	@touch $@
+
+$(READY): $(REQUIREMENTS) | $(BIN)/python
+	$(PIP) -c constraints.txt $(EVERYTHING) --group dev --group docs --group examples
 	@if command -v gfortran >/dev/null; then \
 	  echo "gfortran found: installing escnn, so that the comparisons with it run too"; \
-	  $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[peers]'; \
+	  $(PIP) -c constraints.txt -e $(LIBRARY) -e '$(LAB)[peers]'; \
 	else echo "no gfortran: comparisons with escnn will be skipped"; fi
-	@touch $(READY)
+	@touch $(DEMO) $@
 
-demo: $(READY)  ## train on upright digits, test on turned ones
+demo: $(DEMO)  ## train on upright digits, test on rotated ones
 	$(BIN)/besselnet demo
 
 lint: $(READY)  ## formatting, lint, types
@@ -39,8 +52,13 @@ test-slow: $(READY)  ## the long checks
 
 test-oldest test-newest: test-%:  ## the checks with the oldest / the newest dependencies allowed
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip install --quiet -c constraints-$*.txt -e '.[demo,photos,tensorboard,export,dev]'
+	.venv-$*/bin/python -m pip install --quiet --upgrade pip
+	.venv-$*/bin/python -m pip install --quiet -c constraints-$*.txt \
+	  -e '$(LIBRARY)[demo,data,photos,tensorboard,export]' -e $(LAB) --group dev
 	.venv-$*/bin/pytest -m "not slow" -W default  # other versions warn of other things
+
+wheels: $(READY)  ## both packages as wheels, in dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./$(LIBRARY) ./$(LAB)
 
 bench: $(READY)  ## measure speed and memory; results in benchmarks/results
 	$(BIN)/besselnet bench
