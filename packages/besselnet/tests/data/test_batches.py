@@ -74,6 +74,18 @@ def test_processes_share_the_batch_of_one(digits, world_size):
             assert torch.equal(share_labels, labels[rank::world_size])
 
 
+@pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 3)])
+def test_the_indices_of_a_batch_are_its_images(digits, rank, world_size):
+    batches = Batches(digits, 18, shuffle=True, seed=4, rank=rank, world_size=world_size)
+    batches.set_epoch(2)
+    for index, (images, labels) in enumerate(batches):
+        chosen = batches.indices(index)
+        assert torch.equal(labels, digits.labels[chosen])
+        assert torch.equal(images, digits.images[chosen].float() / 255)
+    with pytest.raises(IndexError):
+        batches.indices(3)
+
+
 def test_drop_last_drops_the_rest(digits):
     batches = Batches(digits, 16, drop_last=True)
     assert [len(y) for _, y in batches] == [16, 16, 16]

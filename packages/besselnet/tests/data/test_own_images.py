@@ -37,7 +37,7 @@ def test_folder_is_divided(tmp_path):
     assert splits.train.images.shape == (32, 1, 8, 8)
     assert splits.train.images.dtype == torch.uint8
     assert splits.test.class_counts().tolist() == [2, 2]
-    assert splits.source == "folder pets; images divided 0.8/0.1/0.1, seed 1"
+    assert str(splits.provenance) == "folder pets; images divided 0.8/0.1/0.1, seed 1"
 
 
 def test_labels_belong_to_their_images(tmp_path):
@@ -228,7 +228,7 @@ def test_npz_groups_stay_together(tmp_path):
     x = np.zeros((40, 2, 2), dtype=np.uint8)
     splits = load_data(save_npz(tmp_path, x=x, y=LABELS, groups=np.arange(40) // 4))
     assert not set(splits.train.groups.tolist()) & set(splits.test.groups.tolist())
-    assert "groups divided" in splits.source
+    assert "groups divided" in str(splits.provenance)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from besselnet.data import list_data, load_data
+from besselnet.data import Provenance, list_data, load_data
 from besselnet.data._sets import mnist_variations
 from besselnet.functional import rotate_images
 
@@ -131,7 +131,11 @@ def test_recreated_digits_are_turned_digits(mnist, small_rows):
     arrays |= {key: np.broadcast_to(digit, arrays[key].shape) for key in ("x_train", "x_test")}
     np.savez(mnist / "mnist.npz", **arrays)
     splits = load_data("mnist-rot", root=mnist, version="recreated", seed=5)
-    assert splits.source == "mnist-rot, re-creation from MNIST with seed 5, not the original files"
+    assert splits.provenance.recreated
+    assert (
+        str(splits.provenance)
+        == "mnist-rot, re-creation from MNIST with seed 5, not the original files"
+    )
     assert (len(splits.train), len(splits.test)) == (30, 40)
     found = splits.merged().images.float()
     every_degree = torch.from_numpy(digit)[None, None].float().expand(360, -1, -1, -1)
@@ -161,7 +165,7 @@ def test_recreation_depends_on_its_seed_alone_and_is_kept(mnist, small_rows, cac
 def test_recreation_turns_with_the_wanted_interpolation(mnist, small_rows):
     def made(**options):
         splits = load_data("mnist-rot", root=mnist, version="recreated", **options)
-        return splits.merged().images.float(), splits.source
+        return splits.merged().images.float(), str(splits.provenance)
 
     cubic, _ = made()
     bilinear, source = made(interpolation="bilinear")
@@ -255,7 +259,7 @@ def test_original_variations(tmp_path, small_rows, name, packed):
         for file, (_, _, text) in zip(files, parts):
             (tmp_path / file).write_text(text)
     splits = load_data(name, root=tmp_path)
-    assert splits.source == f"{name}, original files"
+    assert splits.provenance == Provenance(f"{name}, original files")
     for part, (images, labels, _) in zip((splits.train, splits.test), parts):
         expected = images.swapaxes(1, 2) if name == "mnist-back" else images
         np.testing.assert_allclose(part.images[:, 0].numpy(), expected, atol=1e-6)
@@ -282,7 +286,7 @@ def test_damaged_originals_are_named_and_nothing_is_kept(tmp_path, small_rows, c
 def test_auto_recreates_with_a_warning(mnist, small_rows):
     with pytest.warns(UserWarning, match="re-creating mnist-rot from MNIST") as caught:
         splits = load_data("mnist-rot", root=mnist)
-    assert "not the original files" in splits.source
+    assert "not the original files" in str(splits.provenance)
     assert caught[0].filename == __file__
     with pytest.raises(FileNotFoundError, match="holds no files of mnist-rot"):
         load_data("mnist-rot", root=mnist, version="original")

@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from besselnet.data import ImageSet, Splits, divide, stratified_split, take_regime
+from besselnet.data import (
+    ImageSet,
+    Provenance,
+    Splits,
+    divide,
+    split_indices,
+    stratified_split,
+    take_regime,
+)
 
 
 def labelled(counts, groups=None):
@@ -42,6 +50,32 @@ def test_a_seed_decides_the_split():
     first, again, other = (stratified_split(whole, [20], seed=s)[0] for s in (1, 1, 2))
     assert torch.equal(first.images, again.images)
     assert not torch.equal(first.images, other.images)
+
+
+@pytest.mark.parametrize(
+    ("counts", "group_size", "sizes", "seed", "expected"),
+    [
+        (
+            [9, 6, 5],
+            None,
+            (0.5, 0.25),
+            3,
+            [[1, 2, 3, 6, 8, 10, 12, 13, 16, 18], [0, 4, 11, 14, 15]],
+        ),
+        (
+            *([8, 8, 8], 3, (12, 6), 1),
+            [[0, 1, 2, 12, 13, 14, 15, 16, 17], [3, 4, 5, 9, 10, 11, 18, 19, 20]],
+        ),
+    ],
+)
+def test_the_parts_of_a_seed_never_change(counts, group_size, sizes, seed, expected):
+    labels = labelled(counts).labels
+    groups = None if group_size is None else torch.arange(len(labels)) // group_size
+    found = split_indices(labels, sizes, seed, groups)
+    assert [part.tolist() for part in found] == expected
+    whole = labelled(counts, groups)
+    parts = stratified_split(whole, sizes, seed, by_group=groups is not None)
+    assert [indices(part, whole) for part in parts] == [set(part) for part in expected]
 
 
 def test_groups_stay_together_and_classes_balanced():
@@ -88,7 +122,8 @@ def test_divide_keeps_groups_together_unless_told_otherwise():
     whole = labelled([60, 60], torch.arange(120) // 4)
     splits = divide(whole, "cells", (0.5, 0.25, 0.25), seed=0)
     assert not set(splits.train.groups.tolist()) & set(splits.test.groups.tolist())
-    assert splits.source == "cells; groups divided 0.5/0.25/0.25, seed 0"
+    assert splits.provenance == Provenance("cells", divided="groups divided 0.5/0.25/0.25, seed 0")
+    assert str(splits.provenance) == "cells; groups divided 0.5/0.25/0.25, seed 0"
     leaky = divide(whole, "cells", (0.5, 0.25, 0.25), seed=0, by_group=False)
     assert set(leaky.train.groups.tolist()) & set(leaky.test.groups.tolist())
 
@@ -102,7 +137,7 @@ def test_divide_keeps_groups_together_unless_told_otherwise():
         ((0.5, 3), {}, "all int or all float"),
         ((0.5, -0.1), {}, "positive"),
         ((0.9, 0.01), {}, "would be empty"),
-        ((0.5,), {"by_group": True}, "has none"),
+        ((0.5,), {"by_group": True}, "without groups"),
     ],
 )
 def test_impossible_sizes_are_refused(sizes, options, message):
@@ -137,6 +172,27 @@ def test_image_sets_refuse_what_does_not_fit():
     small = ImageSet(images[..., :2], labels, ("a", "b"))
     with pytest.raises(ValueError, match="one shape"):
         Splits(ImageSet(images, labels, ("a", "b")), small)
+
+
+def test_a_data_loader_takes_an_image_set():
+    images = torch.randint(0, 256, (7, 3, 4, 5), dtype=torch.uint8)
+    dataset = ImageSet(images, torch.arange(7) % 2, ("a", "b"))
+    assert isinstance(dataset, torch.utils.data.Dataset)
+    image, label = dataset[3]
+    assert image.dtype == torch.float32
+    assert torch.equal(image, images[3].float() / 255)
+    assert type(label) is int
+    assert label == 1
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4)
+    batches = [(*batch,) for batch in loader]
+    assert [tuple(x.shape) for x, _ in batches] == [(4, 3, 4, 5), (3, 3, 4, 5)]
+    assert torch.equal(torch.cat([y for _, y in batches]), dataset.labels)
+    assert len(list(dataset)) == 7
+
+
+def test_items_of_a_float_set_are_not_scaled():
+    images = torch.rand(2, 1, 3, 3)
+    assert torch.equal(ImageSet(images, torch.tensor([0, 1]), ("a", "b"))[1][0], images[1])
 
 
 def test_merging_undoes_splitting():

@@ -87,11 +87,11 @@ def show_command(
     parts = splits.parts()
     if part not in parts:
         raise typer.BadParameter(f"{data} has {', '.join(parts)}", param_hint="--part")
-    contact_sheet(parts[part], output, per_class=per_class, seed=seed, title=splits.source)
+    contact_sheet(parts[part], output, per_class=per_class, seed=seed, title=str(splits.provenance))
     for name, images in parts.items():
         height, width = images.image_size
         typer.echo(
             f"{name}: {len(images)} images, {width}x{height}, {images.channels} channel(s), "
             f"{len(images.classes)} classes"
         )
-    typer.echo(f"{splits.source}\nwrote {output}")
+    typer.echo(f"{str(splits.provenance)}\nwrote {output}")

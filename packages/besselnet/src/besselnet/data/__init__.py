@@ -9,7 +9,7 @@ from besselnet.data._batches import Batches
 from besselnet.data._cache import cache_folder
 from besselnet.data._decode import decode_image, image_files, iter_images
 from besselnet.data._download import Download
-from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import (
     DataSource,
     data_source,
@@ -19,7 +19,7 @@ from besselnet.data._registry import (
     register_data,
 )
 from besselnet.data._resize import resize_images
-from besselnet.data._split import divide, stratified_split, take_regime
+from besselnet.data._split import divide, split_indices, stratified_split, take_regime
 
 __all__ = [
     "Augmentation",
@@ -28,6 +28,7 @@ __all__ = [
     "DataSource",
     "Download",
     "ImageSet",
+    "Provenance",
     "Reflect",
     "Rotate",
     "Splits",
@@ -42,6 +43,7 @@ __all__ = [
     "load_data",
     "register_data",
     "resize_images",
+    "split_indices",
     "stratified_split",
     "take_regime",
 ]

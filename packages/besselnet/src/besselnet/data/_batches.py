@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from besselnet.data._augment import Augmentation, share_of
-from besselnet.data._imageset import ImageSet
+from besselnet.data._imageset import ImageSet, as_floats
 
 
 class Batches:
@@ -81,25 +81,34 @@ class Batches:
         else:
             self._order = torch.arange(len(self.imageset))
 
+    def indices(self, index: int) -> torch.Tensor:
+        """(N,) int64: which images of `imageset` batch `index` of this process has, in its order."""
+        return self._common(index)[self._share]
+
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"batch {index} of {len(self)}")
-        start = index * self.batch_size
-        common = self._order[start : start + self.batch_size]
-        share = slice(self.rank, None, self.world_size)
-        chosen = common[share]
-        images = self.imageset.images[chosen].to(self.device)
-        if images.dtype == torch.uint8:
-            images = images.float().div_(255)
+        chosen = self.indices(index)
+        images = as_floats(self.imageset.images[chosen].to(self.device))
         labels = self.imageset.labels[chosen].to(self.device)
         if self.augment is not None:
-            draws = self.augment.draw(len(common), self._generator(self.epoch, index))
-            images = self.augment.apply(images, share_of(draws, share))
+            count = len(self._common(index))
+            draws = self.augment.draw(count, self._generator(self.epoch, index))
+            images = self.augment.apply(images, share_of(draws, self._share))
         return images, labels
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for index in range(len(self)):
             yield self[index]
+
+    def _common(self, index: int) -> torch.Tensor:
+        """Indices of the images of all processes."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} of {len(self)}")
+        start = index * self.batch_size
+        return self._order[start : start + self.batch_size]
+
+    @property
+    def _share(self) -> slice:
+        return slice(self.rank, None, self.world_size)
 
     def _generator(self, *place: int) -> torch.Generator:
         """A generator for (epoch,) or (epoch, batch), unrelated to that of any other place."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._imageset import ImageSet, Provenance, Splits
 
 # Section 6 of the paper: the share of all available images that is used for training.
 _REGIMES = {
@@ -14,42 +14,47 @@ _REGIMES = {
 }
 
 
-def stratified_split(
-    imageset: ImageSet,
+def split_indices(
+    labels: torch.Tensor,
     sizes: Sequence[int] | Sequence[float],
     seed: int,
-    by_group: bool = False,
-) -> tuple[ImageSet, ...]:
-    """Draw disjoint parts with the class proportions of the whole; one part per entry of `sizes`.
+    groups: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """Indices of disjoint parts with the class proportions of the whole; one part per entry of `sizes`.
 
-    `sizes` are numbers of images (all int) or shares of the whole (all float, sum <= 1); what they
-    leave over is in no part. Each part has exactly its size, and per class the proportional number
-    of images up to one.
+    `labels` (N,) are class numbers. `sizes` are numbers of images (all int) or shares of the whole (all
+    float, sum <= 1); what they leave over is in no part. Each part has exactly its size, and per class
+    the proportional number of images up to one. Indices ascend.
 
-    With `by_group` every group lies in one part (or in none): sizes and proportions are then met as
+    With `groups` (N,) every group lies in one part (or in none): sizes and proportions are then met as
     closely as whole groups allow.
     """
-    wanted = _wanted_counts(sizes, len(imageset))
+    wanted = _wanted_counts(sizes, len(labels))
     generator = np.random.default_rng(seed)
-    if by_group:
-        if imageset.groups is None:
-            raise ValueError("by_group=True needs an image set with groups, and this one has none")
-        part_of = _assign_groups(
-            imageset.labels.numpy(),
-            imageset.groups.numpy(),
-            wanted,
-            len(imageset.classes),
-            generator,
-        )
+    if groups is None:
+        part_of = _assign_images(labels.numpy(), wanted, generator)
     else:
-        part_of = _assign_images(imageset.labels.numpy(), wanted, generator)
+        part_of = _assign_groups(labels.numpy(), groups.numpy(), wanted, generator)
     parts = [np.flatnonzero(part_of == part) for part in range(len(wanted))]
     for part, (indices, size) in enumerate(zip(parts, wanted)):
         if size and not len(indices):
             raise ValueError(
                 f"part {part} of {tuple(sizes)} would be empty: there are too few groups to fill it"
             )
-    return tuple(imageset.select(torch.from_numpy(indices)) for indices in parts)
+    return tuple(torch.from_numpy(indices) for indices in parts)
+
+
+def stratified_split(
+    imageset: ImageSet,
+    sizes: Sequence[int] | Sequence[float],
+    seed: int,
+    by_group: bool = False,
+) -> tuple[ImageSet, ...]:
+    """The parts of `split_indices`; with `by_group` the groups of the images stay together."""
+    if by_group and imageset.groups is None:
+        raise ValueError("by_group=True: must be False for an image set without groups")
+    groups = imageset.groups if by_group else None
+    return tuple(map(imageset.select, split_indices(imageset.labels, sizes, seed, groups)))
 
 
 def take_regime(
@@ -123,7 +128,6 @@ def _assign_groups(
     labels: np.ndarray,
     groups: np.ndarray,
     wanted: list[int],
-    num_classes: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
     """The part of each image, -1 for none, all images of a group alike.
@@ -132,7 +136,7 @@ def _assign_groups(
     are relative to the part's size, so that small parts count as much as large ones.
     """
     _, group_of = np.unique(groups, return_inverse=True)
-    table = np.zeros((group_of.max() + 1, num_classes))
+    table = np.zeros((group_of.max() + 1, labels.max() + 1))
     np.add.at(table, (group_of, labels), 1)
     leftover = len(labels) - sum(wanted)
     targets = np.array([*wanted, *([leftover] if leftover else [])], dtype=float)
@@ -153,15 +157,16 @@ def _assign_groups(
 
 def divide(
     imageset: ImageSet,
-    source: str,
+    data_set: str,
     split: Sequence[float],
     seed: int,
     by_group: bool | None = None,
 ) -> Splits:
     """Train, val and test of a set that was published without such parts.
 
-    `split` gives the three shares. `by_group=None` keeps groups together where there are groups:
-    images of one slide or patient on both sides make a test too easy.
+    `data_set` says in a line what the images are; `split` gives the three shares. `by_group=None` keeps
+    groups together where there are groups: images of one slide or patient on both sides make a test
+    too easy.
     """
     if len(split) != 3:
         raise ValueError(f"split must be three shares (train, val, test), got {tuple(split)}")
@@ -170,4 +175,5 @@ def divide(
     train, val, test = stratified_split(imageset, shares, seed, by_group=whole_groups)
     unit = "groups" if whole_groups else "images"
     shown = "/".join(f"{share:g}" for share in shares)
-    return Splits(train, val, test, f"{source}; {unit} divided {shown}, seed {seed}")
+    how = f"{unit} divided {shown}, seed {seed}"
+    return Splits(train, val, test, Provenance(data_set, divided=how))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from besselnet.data._decode import SUFFIXES, image_files, iter_images
-from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._resize import Resize
 from besselnet.data._split import divide
@@ -71,7 +71,7 @@ def load_folder(
     }
     if "all" in sets:
         return divide(sets["all"], f"folder {root.name}", split, seed)
-    return Splits(**sets, source=f"folder {root.name}, its own parts")
+    return Splits(**sets, provenance=Provenance(f"folder {root.name}, its own parts"))
 
 
 def _parts(root: Path) -> dict[str, Path]:

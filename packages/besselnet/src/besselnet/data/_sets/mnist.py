@@ -10,7 +10,7 @@ import torch
 from besselnet.data._cache import cache_folder, read_arrays
 from besselnet.data._download import Download, fetch
 from besselnet.data._errors import reading
-from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._published import find_file, missing
 from besselnet.data._registry import register_data
 from besselnet.data._resize import resize_in_pieces
@@ -46,7 +46,7 @@ def load_mnist(*, root: Path | None, image_size: int | None = None, seed: int = 
         images = torch.from_numpy(arrays[f"x_{part}"])[:, None]
         labels = torch.from_numpy(arrays[f"y_{part}"].astype(np.int64))
         parts[part] = ImageSet(resize_in_pieces(images, image_size), labels, DIGITS)
-    return Splits(**parts, source="MNIST, official parts")
+    return Splits(**parts, provenance=Provenance("MNIST, official parts"))
 
 
 def mnist_arrays(root: Path | None) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """`mnist-rot`, `mnist-back`, `mnist-rot-back`: MNIST turned, on photographs, and both.
 
 The sets of Larochelle et al. (ICML 2007), 12 000 + 50 000 digits: read from the original files, or
-re-created from MNIST (`recreation.py`) and then labelled so in `Splits.source`.
+re-created from MNIST (`recreation.py`) and then labelled so in `Splits.provenance`.
 """
 
 import io
@@ -19,7 +19,7 @@ from besselnet.data._archive import open_zip
 from besselnet.data._cache import cache_folder, file_identity, prepared_arrays
 from besselnet.data._download import Download, fetch
 from besselnet.data._errors import reading
-from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._published import find_file, missing
 from besselnet.data._registry import register_data
 from besselnet.data._resize import resize_in_pieces
@@ -119,13 +119,14 @@ def load_variation(
     original = None if version == "recreated" else _obtain_original(variation, root, version)
     if original is not None:
         arrays = _read_original(variation, original)
-        source = f"{variation.name}, original files"
+        provenance = Provenance(f"{variation.name}, original files")
     else:
         steps = (variation.rotate, variation.background)
         recipe = Recipe(*steps, ROWS["train"], ROWS["test"], seed, interpolation)
         arrays = recreate(variation.name, mnist_arrays(root), recipe)
         how = "" if interpolation == _INTERPOLATION else f" and {interpolation} interpolation"
-        source = f"{variation.name}, re-creation from MNIST with seed {seed}{how}, not the original files"
+        what = f"re-creation from MNIST with seed {seed}{how}, not the original files"
+        provenance = Provenance(f"{variation.name}, {what}", recreated=True)
     parts = {
         part: ImageSet(
             resize_in_pieces(torch.from_numpy(arrays[f"x_{part}"]), image_size),
@@ -134,7 +135,7 @@ def load_variation(
         )
         for part in ROWS
     }
-    return Splits(**parts, source=source)
+    return Splits(**parts, provenance=provenance)
 
 
 def _obtain_original(

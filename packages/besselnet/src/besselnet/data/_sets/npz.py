@@ -8,7 +8,7 @@ import torch
 
 from besselnet.data._cache import read_arrays
 from besselnet.data._errors import reading
-from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._resize import Resize, resize_in_pieces
 from besselnet.data._split import divide
@@ -65,7 +65,7 @@ def load_npz(
         }
     if "all" in sets:
         return divide(sets["all"], root.name, split, seed, by_group)
-    return Splits(**sets, source=f"{root.name}, its own parts")
+    return Splits(**sets, provenance=Provenance(f"{root.name}, its own parts"))
 
 
 def as_images(array: np.ndarray, layout: str | None = None) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 
 from besselnet.data._archive import open_zip
 from besselnet.data._errors import reading
-from besselnet.data._imageset import ImageSet, Splits
+from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._published import find_file, missing
 from besselnet.data._registry import register_data
 from besselnet.data._resize import resize_in_pieces
@@ -62,7 +62,10 @@ def load_radio_galaxies(
             part: ImageSet(resize_in_pieces(images, image_size), labels, CLASSES)
             for part, (images, labels) in arrays.items()
         }
-    return Splits(**parts, source=f"radio galaxies of FIRST, central {crop} pixels, official parts")
+    return Splits(
+        **parts,
+        provenance=Provenance(f"radio galaxies of FIRST, central {crop} pixels, official parts"),
+    )
 
 
 def _read(file: h5py.File, crop: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
