@@ -94,4 +94,4 @@ def show_command(
             f"{name}: {len(images)} images, {width}x{height}, {images.channels} channel(s), "
             f"{len(images.classes)} classes"
         )
-    typer.echo(f"{str(splits.provenance)}\nwrote {output}")
+    typer.echo(f"{splits.provenance}\nwrote {output}")
