@@ -1,36 +1,42 @@
-"""The rooms of the package and who may import whom, read from the source itself."""
+"""The rooms of the library and who may import whom, read from the source itself."""
 
 import ast
+import subprocess
+import sys
+from collections import defaultdict
 from pathlib import Path
+
+import pytest
 
 import besselnet
 
 PACKAGE = Path(besselnet.__file__).parent
 
-# What each room may import from the others. A room left out of this table fails the test.
+# What each room imports from others, from left to right: a room may import from those above it only.
 MAY_IMPORT = {
     "atomic": set(),
+    "checks": set(),
     "core": set(),
-    "functional": {"core"},
-    "nn": {"core", "functional"},
-    "models": {"core", "functional", "nn"},
-    "data": {"atomic"},
-    "testing": {"core", "functional", "nn", "data"},
-    "conversion": {"core", "functional", "nn", "testing"},
-    "plots": {"core", "functional", "nn", "models", "data", "testing"},
-    "export": {"atomic", "core", "functional", "nn", "models"},
+    "functional": {"checks", "core"},
+    "nn": {"checks", "core", "functional"},
+    "models": {"atomic", "checks", "functional", "nn"},
+    "testing": {"checks", "functional", "nn"},
+    "conversion": {"checks", "functional", "nn", "testing"},
+    "export": {"atomic", "checks", "functional", "models", "nn"},
     "hub": {"atomic", "models"},
-    "engine": {"atomic", "core", "functional", "nn", "models", "data", "testing", "plots"},
-    "benchmarks": {"core", "functional", "nn", "models", "plots"},
-    "study": {
-        *("atomic", "core", "functional", "nn", "models", "data", "testing", "plots", "export"),
-        "engine",
-    },
+    "data": {"atomic", "checks", "functional"},
+    "drawing": {"atomic", "data", "nn"},
+    "train": {"atomic", "checks", "data", "drawing", "models", "nn", "testing"},
+    "demo": {"atomic", "data", "drawing", "functional", "testing", "train"},
     "cli": {
-        *("core", "functional", "nn", "models", "data", "testing", "plots", "export", "engine"),
-        *("atomic", "benchmarks", "hub", "study"),
+        *("atomic", "checks", "data", "demo", "drawing", "export", "functional", "hub", "models"),
+        "train",
     },
 }
+# What `pip install besselnet` brings: these rooms, and what they need.
+BARE_ROOMS = ("nn", "models", "testing", "conversion", "hub", "export", "cli")
+HARD = {"torch", "numpy", "scipy", "safetensors"}
+TRAIN = {"lightning_fabric", "torchmetrics", "typer", "rich", "PIL", "matplotlib", "filelock"}
 # The core is mathematics: it may be read, tested and used without torch.
 CORE_LIBRARIES = {"numpy", "scipy"}
 
@@ -59,28 +65,119 @@ def sources() -> list[Path]:
     return [p for p in PACKAGE.rglob("*.py") if not (p.parent == PACKAGE and p.name in doors)]
 
 
+def imports_between_rooms() -> list[tuple[Path, str, list[str]]]:
+    """File, the room it imports from, and the parts of the imported name."""
+    return [
+        (path, parts[1], parts)
+        for path in sources()
+        for parts in (name.split(".") for name in imported_modules(path))
+        if parts[0] == "besselnet" and len(parts) > 1 and parts[1] in MAY_IMPORT
+        if parts[1] != room_of(path)
+    ]
+
+
 def test_every_room_is_in_the_table():
-    assert {room_of(p) for p in sources()} <= MAY_IMPORT.keys()
+    assert {room_of(path) for path in sources()} == MAY_IMPORT.keys()
 
 
 def test_a_room_imports_only_from_its_left():
-    wrong = []
-    for path in sources():
-        room = room_of(path)
-        for name in imported_modules(path):
-            parts = name.split(".")
-            if parts[0] == "besselnet" and len(parts) > 1 and parts[1] in MAY_IMPORT:
-                target = parts[1]
-                if target != room and target not in MAY_IMPORT[room]:
-                    wrong.append(f"{path.relative_to(PACKAGE)} ({room}) imports {name}")
+    rooms = list(MAY_IMPORT)
+    for number, room in enumerate(rooms):
+        assert MAY_IMPORT[room] <= set(rooms[:number]), room
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {'.'.join(parts)}"
+        for path, target, parts in imports_between_rooms()
+        if target not in MAY_IMPORT[room_of(path)]
+    ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_core_knows_only_numpy_and_scipy():
-    import sys
+def test_every_permission_is_used():
+    used = defaultdict(set)
+    for path, target, _ in imports_between_rooms():
+        used[room_of(path)].add(target)
+    unused = {room: allowed - used[room] for room, allowed in MAY_IMPORT.items()}
+    assert not any(unused.values()), {room: names for room, names in unused.items() if names}
 
+
+def is_private(part: str) -> bool:
+    return part.startswith("_") and not part.startswith("__")
+
+
+def test_private_modules_are_imported_by_their_own_room_only():
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {'.'.join(parts)}"
+        for path, _, parts in imports_between_rooms()
+        if any(map(is_private, parts[2:]))
+    ]
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_no_function_shares_the_name_of_its_module():
+    shared = [
+        f"{path.relative_to(PACKAGE)}: {node.name}"
+        for path in sources()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and node.name in {path.stem, path.parent.name}
+    ]
+    assert not shared
+
+
+def test_the_doors_say_what_is_public():
+    for path in sources():
+        public = path.parent == PACKAGE and not is_private(path.stem)
+        if public or path.name == "__init__.py":
+            assert "__all__ = [" in path.read_text(), path.relative_to(PACKAGE)
+
+
+def test_the_library_does_not_know_the_lab():
+    for path in PACKAGE.rglob("*.py"):
+        assert "besselnet_lab" not in path.read_text(), path.relative_to(PACKAGE)
+
+
+def test_the_core_knows_only_numpy_and_scipy():
     allowed = CORE_LIBRARIES | set(sys.stdlib_module_names) | {"besselnet"}
     for path in sources():
         if room_of(path) == "core":
             roots = {name.split(".")[0] for name in imported_modules(path)}
             assert roots <= allowed, f"{path.relative_to(PACKAGE)}: {roots - allowed}"
+
+
+def third_party() -> set[str]:
+    """Everything that some module of the library imports, and that is not Python's nor its own."""
+    roots = {name.split(".")[0] for path in sources() for name in imported_modules(path)}
+    return roots - set(sys.stdlib_module_names) - {"besselnet"}
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+for room in {rooms!r}:
+    door = __import__("besselnet." + room, fromlist=["x"])
+    for name in {names}:
+        getattr(door, name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rooms", "installed", "names"),
+    [
+        (BARE_ROOMS, HARD, "()"),
+        (BARE_ROOMS[:5], HARD, "door.__all__"),
+        (tuple(MAY_IMPORT), HARD | TRAIN, "door.__all__"),
+    ],
+    ids=["doors of the bare library", "bare library", "with the extra train"],
+)
+def test_rooms_import_only_what_their_extra_brings(rooms, installed, names):
+    missing = third_party() - installed
+    assert {"h5py", "onnxruntime", "huggingface_hub"} <= missing
+    program = WITHOUT.format(missing=missing, rooms=rooms, names=names)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
