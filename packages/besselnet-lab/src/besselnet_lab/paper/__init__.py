@@ -1,8 +1,19 @@
-"""What the paper compares: its rows as networks, the peers on escnn, its published numbers.
+"""What the paper compares: its rows as models, the peers on escnn, its published numbers.
 
-Importing this package registers the peers with `besselnet.models`.
+Importing this package registers the peers and the replication models with `besselnet.models`.
 """
 
-from besselnet_lab.paper import peers  # noqa: F401  (registers its models)
+from besselnet_lab.paper import peers, replication  # noqa: F401  (register their models)
+from besselnet_lab.paper.reference import Published, published, training_images
+from besselnet_lab.paper.replication import varied_model
+from besselnet_lab.paper.rows import PaperRow, RowModels, paper_models
 
-__all__: list[str] = []
+__all__ = [
+    "PaperRow",
+    "Published",
+    "RowModels",
+    "paper_models",
+    "published",
+    "training_images",
+    "varied_model",
+]

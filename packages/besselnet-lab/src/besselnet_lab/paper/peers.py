@@ -1,16 +1,12 @@
-"""The methods that the paper compares with, by their truthful names; escnn builds them.
+"""The methods that the paper compares with, by their truthful names (see `rows`); escnn builds them.
 
 Nothing here imports escnn: `besselnet_lab.paper.steerable` does, when such a model is created.
-
-The published experiment code reaches the kernel spaces under reversed names: its "HNets" have the
-full steerable kernel space, its "irreps" a restricted one. Models here are named by what they are;
-`paper_row` says which row of the paper has this name, `code_row` which row it is by that code.
 """
 
 from typing import Any
 
 from besselnet.checks import check_choice
-from besselnet.models import PaperRow, register_model
+from besselnet.models import register_model
 from besselnet.models.template import TemplateNetwork, Width
 
 __all__ = ["irreps", "regular"]
@@ -66,7 +62,7 @@ def _steerable() -> Any:
     except ImportError as error:
         raise ValueError(
             f"E(2)-CNNs and Harmonic Networks need escnn ({error}); install it with: "
-            "pip install 'besselnet[peers]'"
+            "pip install 'besselnet-lab[peers]'"
         ) from error
     return steerable
 
@@ -142,20 +138,12 @@ def _register_regular(name: str, turns: int) -> None:
         sizes=_SIZES + "; built for that one size",
         smallest_size=28,
         summary=f"E(2)-CNN with regular fields of {turns} turns, BatchNorm and ReLU",
-        paper_row=PaperRow("E(2)-CNN regular", f"C{turns}"),
         extra="peers",
         fixed={"turns": turns},
     )(regular)
 
 
-def _register_irreps(
-    name: str,
-    group: str,
-    max_frequency: int,
-    family: str,
-    paper_row: PaperRow | None = None,
-    code_row: PaperRow | None = None,
-) -> None:
+def _register_irreps(name: str, group: str, max_frequency: int, family: str) -> None:
     fixed: dict[str, Any] = {"group": group, "max_frequency": max_frequency}
     if family == "Harmonic Network":
         fixed["allowed_kernels"] = ("difference", "sum")
@@ -172,8 +160,6 @@ def _register_irreps(
         sizes=_SIZES,
         smallest_size=28,
         summary=f"{family} with fields of {group} up to frequency {max_frequency}",
-        paper_row=paper_row,
-        code_row=code_row,
         extra="peers",
         fixed=fixed,
     )(irreps)
@@ -184,23 +170,6 @@ _register_regular("e2cnn_c8", 8)
 
 for _group, _prefix in (("SO(2)", "so2"), ("O(2)", "o2")):
     for _frequency in (1, 3):
-        _irreps_row = PaperRow(f"E(2)-CNN irreps<={_frequency}", _group)
-        _hnet_row = PaperRow(f"HNet order {1 if _frequency == 1 else 2}", "SO(2)")
-        _register_irreps(
-            f"e2cnn_{_prefix}_irreps{_frequency}",
-            _group,
-            _frequency,
-            "E(2)-CNN",
-            paper_row=_irreps_row,
-            code_row=_hnet_row if _group == "SO(2)" else None,
-        )
-        _register_irreps(
-            f"hnet_{_prefix}_{_frequency}",
-            _group,
-            _frequency,
-            "Harmonic Network",
-            paper_row=_hnet_row if (_group, _frequency) == ("SO(2)", 1) else None,
-            code_row=_irreps_row,
-        )
-# The second order is frequency 2 in Harmonic Networks; the published code runs frequency 3.
-_register_irreps("hnet_so2_2", "SO(2)", 2, "Harmonic Network", PaperRow("HNet order 2", "SO(2)"))
+        _register_irreps(f"e2cnn_{_prefix}_irreps{_frequency}", _group, _frequency, "E(2)-CNN")
+        _register_irreps(f"hnet_{_prefix}_{_frequency}", _group, _frequency, "Harmonic Network")
+_register_irreps("hnet_so2_2", "SO(2)", 2, "Harmonic Network")

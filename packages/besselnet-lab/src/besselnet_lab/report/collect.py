@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from besselnet.models import paper_models
-from besselnet_lab.paper.reference import published, training_images
+from besselnet_lab.paper import paper_models, published, training_images, varied_model
 
 __all__ = [
     "ColumnKey",
@@ -256,8 +255,15 @@ def _fill(entry: Entry, runs: Sequence[Mapping[str, Any]]) -> None:
     entry.models = tuple(dict.fromkeys(run["model"]["name"] for run in runs))
     entry.notes = tuple(dict.fromkeys(note for run in runs for note in run["notes"]))
     entry.curves = [run["curve"] for run in runs]
-    config = runs[0].get("config", {})
-    entry.settings = {part: config.get(part, {}) for part in ("data", "model", "train")}
+    entry.settings = _settings(runs[0].get("config", {}))
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of images, model and training; a variant of a model has the name of that model."""
+    found = {part: dict(config.get(part, {})) for part in ("images", "model", "train")}
+    if "name" in found["model"]:
+        found["model"]["name"] = varied_model(found["model"]["name"])
+    return found
 
 
 def undisturbed_seconds(epochs: Sequence[float]) -> float:
@@ -303,11 +309,9 @@ def readings(entries: Iterable[Entry]) -> list[tuple[Entry, RowKey, RowKey]]:
 
     Only for models that have two readings, run as a row of the paper.
     """
-    by_name = {models["by_name"]: RowKey(*row) for row, models in paper_models().items()}
+    by_name = {models.by_name: RowKey(*row) for row, models in paper_models().items()}
     by_code = {
-        models["by_code"]: RowKey(*row)
-        for row, models in paper_models().items()
-        if models["by_code"]
+        models.by_code: RowKey(*row) for row, models in paper_models().items() if models.by_code
     }
     found = []
     for entry in entries:

@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from besselnet_lab.paper.reference import training_images
+from besselnet_lab.paper import training_images
 from besselnet_lab.report.collect import ColumnKey, Entry, RowKey, Table
 
 __all__ = ["EXPLANATIONS", "Drawing", "Figures", "draw_figures"]

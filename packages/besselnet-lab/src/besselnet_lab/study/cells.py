@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
-from besselnet.train import DataConfig, ModelConfig, RunConfig, TrainConfig, from_dict
-from besselnet_lab.study.images import SOURCE
+from besselnet.train import ModelConfig, RunConfig, from_dict, make_config, to_dict
+from besselnet_lab.study.images import CellImages
 from besselnet_lab.study.recipe import Column, DataEntry, Method, Recipe
 
 __all__ = ["Cell", "CellKey", "expand", "select"]
@@ -47,14 +48,27 @@ class CellKey:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its name, the run that fills it, and what is known about its images beforehand."""
+    """A cell: its name, its images, the run that fills it, and what is known beforehand.
+
+    Attributes:
+        config: of the run. Its options of the model are those of the recipe; `train_run` adds the
+            others.
+        channels, classes, train_images, judged_images: what the images are and how many, for estimates
+            of time.
+    """
 
     key: CellKey
+    images: CellImages
     config: RunConfig
     channels: int
     classes: int
     train_images: int
     judged_images: int
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the result, as JSON values."""
+        parts = {"images": self.images, "model": self.config.model, "train": self.config.train}
+        return {name: to_dict(part) for name, part in parts.items()}
 
 
 def expand(recipe: Recipe) -> list[Cell]:
@@ -118,25 +132,21 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
     protocol = column.protocol or recipe.protocol
     judge_images = column.judge_images or recipe.judge_images
     size = entry.train_images[regime]
-    options = {
-        "base": entry.source,
-        "file": entry.file,
-        "base_options": entry.options,
-        "protocol": protocol,
-        "train_images": size,
-        "judge": recipe.judge,
-        "judge_images": judge_images,
-        "turn": column.augmentation == "upright",
-        "by_group": entry.by_group,
-    }
-    data = DataConfig(
-        source=SOURCE,
+    images = CellImages(
+        source=entry.source,
+        file=entry.file,
+        options=entry.options,
         image_size=entry.image_size,
+        train_images=size,
+        protocol=protocol,
+        judge=recipe.judge,
+        judge_images=judge_images,
+        rotate=column.augmentation == "upright",
+        by_group=entry.by_group,
         seed=seed,
         augment=entry.augment if column.augmentation == "aug" else (),
-        # What is unset is left out, as in a TOML file.
-        options={name: value for name, value in options.items() if value not in (None, {})},
     )
+    images = from_dict(CellImages, {**asdict(images), **method.data}, "data.")
     train = {
         **recipe.train,
         **recipe.regimes.get(regime, {}),
@@ -145,10 +155,10 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
         **method.train,
         "seed": seed,
     }
-    config = RunConfig(
-        data=from_dict(DataConfig, {**asdict(data), **method.data}, "data."),
-        model=ModelConfig(str(method.model), method.options),
-        train=from_dict(TrainConfig, train, "train."),
+    model = ModelConfig(str(method.model), method.options)
+    # With the model's own settings of training under those of the recipe.
+    config = make_config(
+        {"data": to_dict(images.data_config()), "model": to_dict(model), "train": train}
     )
     key = CellKey(
         column.data_set, column.augmentation, regime, method.method, method.group, seed, protocol
@@ -156,7 +166,8 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
     train_images = size if isinstance(size, int) else int(size * entry.images)
     return Cell(
         key=key,
-        config=config,
+        images=images,
+        config=replace(config, model=model),
         channels=entry.channels,
         classes=entry.classes,
         train_images=train_images,

@@ -116,7 +116,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise ValueError("--cluster needs Ray: pip install 'besselnet[cluster]'") from None
+        raise ValueError("--cluster needs Ray: pip install 'besselnet-lab[cluster]'") from None
     return ray
 
 

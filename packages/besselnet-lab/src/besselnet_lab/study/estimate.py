@@ -79,7 +79,7 @@ def time_left(estimate: Estimate, cells: Iterable[Cell]) -> tuple[float, int]:
 
 def measure(cell: Cell, threads: int) -> float:
     """Seconds of a training step of the cell, on random images with so many threads."""
-    size = cell.config.data.image_size or 0
+    size = cell.images.image_size
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -97,8 +97,8 @@ def measure(cell: Cell, threads: int) -> float:
 
 
 def _kind(cell: Cell) -> str:
-    model, size = cell.config.model, cell.config.data.image_size
-    shape = [cell.channels, size, cell.classes]
+    model = cell.config.model
+    shape = [cell.channels, cell.images.image_size, cell.classes]
     batch = min(cell.config.train.batch_size, cell.train_images)
     return json.dumps([model.name, model.options, shape, batch], sort_keys=True)
 

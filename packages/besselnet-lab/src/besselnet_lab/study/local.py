@@ -65,8 +65,8 @@ def run_local(
         Interrupted: after Ctrl-C or SIGTERM, when every process has saved its state.
     """
     waiting = (cell for cell in cells if not store.result_path(cell.key).exists())
-    options = (cell.config.data.options for cell in waiting)
-    check_root(data_root, (str(found["file"]) for found in options if "file" in found))
+    files = (cell.images.file for cell in waiting)
+    check_root(data_root, (file for file in files if file is not None))
     replies: queue.Queue[tuple[_Worker, str]] = queue.Queue()
     threads = threads or max(1, cores() // jobs)
     crew = [_Worker(slot, threads, nice, data_root, replies) for slot in range(jobs)]

@@ -9,17 +9,17 @@ title, seeds, protocol, judge, judge_images     of the whole study
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from besselnet.models import model_info, paper_models
+from besselnet.models import model_info
 from besselnet.train import DataConfig, TrainConfig, from_dict, override, read_config
+from besselnet_lab.paper import PaperRow, paper_models
+from besselnet_lab.study.images import Judge, Protocol
 
 __all__ = ["Column", "DataEntry", "Method", "Recipe", "read_recipe"]
 
-Protocol = Literal["paper", "standard"]
-Judge = Literal["test", "val"]
 T = TypeVar("T")
 
 
@@ -59,7 +59,7 @@ class Method:
         method, group: what the row is called. A row of the paper has a model of its own.
         model: name of the model, for all other rows.
         options: of the model.
-        train: training settings of this row.
+        train: training settings of this row; where nothing is said, the model's own.
         data: settings of the images, such as `interpolation` or `augment`.
     """
 
@@ -81,8 +81,8 @@ class Column:
 
     Attributes:
         data_set: a name in `[data]`.
-        augmentation: "aug" turns the training images at random; "noaug" does not; "upright" does
-            not either, but turns the images that are judged.
+        augmentation: "aug" rotates the training images at random; "noaug" does not; "upright" does
+            not either, but rotates the images that are judged.
         regimes: names in `train_images` of the data set.
         methods: shell patterns of "METHOD GROUP"; empty for all methods.
         seeds, protocol, judge_images: in place of the recipe's.
@@ -140,10 +140,10 @@ class Recipe:
     def _with_model(self, method: Method) -> Method:
         if method.model is not None:
             return method
-        for row, models in paper_models().items():
-            if (row.method, row.group) == (method.method, method.group):
-                by_code = models["by_code"] if self.mapping == "code" else None
-                return _replaced(method, model=by_code or models["by_name"])
+        models = paper_models().get(PaperRow(method.method, method.group))
+        if models is not None:
+            by_code = models.by_code if self.mapping == "code" else None
+            return replace(method, model=by_code or models.by_name)
         raise ValueError(
             f'methods: {method.label!r} is no row of the paper: give it a model = "..."'
         )
@@ -183,7 +183,7 @@ def _parse(values: Mapping[str, Any]) -> Recipe:
     }
     columns, methods = values.pop("columns"), values.pop("methods")
     checked: Recipe = _section(Recipe, {**values, "columns": (), "methods": ()}, "")
-    return _replaced(checked, columns=columns, methods=methods)
+    return replace(checked, columns=columns, methods=methods)
 
 
 def _section(kind: type[T], table: Any, where: str) -> T:
@@ -201,12 +201,6 @@ def _section(kind: type[T], table: Any, where: str) -> T:
         ]
         missing = next(name for name in required if name not in table)
         raise ValueError(f"{prefix}{missing} is missing") from None
-
-
-def _replaced(instance: T, **changes: Any) -> T:
-    from dataclasses import replace
-
-    return replace(instance, **changes)  # type: ignore[type-var]
 
 
 def _check(recipe: Recipe) -> Recipe:

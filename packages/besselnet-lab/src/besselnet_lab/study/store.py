@@ -17,12 +17,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from besselnet.atomic import write_atomically
-from besselnet.train import RunConfig, changed_settings, from_dict, to_dict
+from besselnet.models import model_info
+from besselnet.train import ModelConfig, TrainConfig, changed_settings, from_dict, to_dict
 from besselnet_lab.study.cells import Cell, CellKey
+from besselnet_lab.study.images import CellImages
 
 __all__ = ["RESULT_FORMAT", "Busy", "Store", "now"]
 
-RESULT_FORMAT = 1
+RESULT_FORMAT = 2
 # Seconds to wait for a lock that someone only looks at.
 _LOOKING = 1.0
 
@@ -130,11 +132,10 @@ class Store:
         if result is None:
             return
         try:
-            made_with = to_dict(from_dict(RunConfig, result["config"]))
+            changes = changed_settings(_complete(result["config"]), cell.settings())
         except ValueError as error:
             changes = [str(error)]
-        else:
-            changes = changed_settings(made_with, to_dict(cell.config))
+        changes = changes or _changed_defaults(cell, result["model"].get("options", {}))
         if changes:
             raise ValueError(
                 f"{self.result_path(cell.key)} was made with other settings "
@@ -145,6 +146,22 @@ class Store:
         """Append a line to the log of the study."""
         with (self.work / "log.txt").open("a", encoding="utf-8") as file:
             file.write(f"{now()} {text}\n")
+
+
+def _complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a result, with the defaults of those that are newer than the result."""
+    kinds = {"images": CellImages, "model": ModelConfig, "train": TrainConfig}
+    return {
+        name: to_dict(from_dict(kind, config[name], f"{name}.")) for name, kind in kinds.items()
+    }
+
+
+def _changed_defaults(cell: Cell, built_with: Mapping[str, Any]) -> list[str]:
+    """Options that the recipe does not name, and whose defaults have changed since the result."""
+    model = cell.config.model
+    present = to_dict(ModelConfig(model.name, {**model_info(model.name).options, **model.options}))
+    options = {name: present["options"].get(name) for name in built_with}
+    return changed_settings(built_with, options, "model.options.")
 
 
 def now() -> str:
@@ -170,7 +187,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     if values.get("format") != RESULT_FORMAT:
         raise ValueError(
             f"{path}: result format {values.get('format')!r} is not the format {RESULT_FORMAT} of "
-            "this besselnet"
+            "this besselnet-lab"
         )
     return values
 

@@ -10,20 +10,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from besselnet.models import describe_model
-from besselnet.train import (
-    RunConfig,
-    describe_environment,
-    load_images,
-    read_run_config,
-    to_dict,
-    train_run,
-)
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from besselnet.atomic import write_json
+from besselnet.data import ImageSet, Provenance
+from besselnet.models import count_parameters
+from besselnet.nn import evaluating
+from besselnet.testing import QUARTER_TURNS, equivariance_error
+from besselnet.train import Run, describe_environment, train_run
 from besselnet_lab.study.cells import Cell
+from besselnet_lab.study.images import load_images
 from besselnet_lab.study.store import RESULT_FORMAT, Store, now
 
 __all__ = ["describe_failure", "environment", "fill_cell", "train_cell"]
 
+# In the folder of a run that is not finished: the settings of its cell.
+_SETTINGS = "cell.json"
+# Judged images on which the rotations of a trained network are tried.
+_PROBES = 16
 # Six digits are more than a curve needs, and keep the files small.
 _DIGITS = 6
 
@@ -39,7 +45,7 @@ def fill_cell(store: Store, cell: Cell, study: str) -> dict[str, Any]:
             store.clean(cell.key)
             return done
         folder = store.run_folder(cell.key)
-        _drop_other_run(folder, cell.config)
+        _drop_other_run(folder, cell)
         going_on = (folder / "checkpoint.safetensors").exists()
         store.note(f"{'continued' if going_on else 'started'} {cell.key.identity}")
         result = train_cell(cell, folder, study)
@@ -50,40 +56,30 @@ def fill_cell(store: Store, cell: Cell, study: str) -> dict[str, Any]:
 def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
     """The result of a cell, trained in `folder`: JSON values."""
     started = time.monotonic()
-    splits = load_images(cell.config.data)
-    run = train_run(cell.config, folder, resume=True, quiet=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / _SETTINGS, cell.settings())
+    splits = load_images(cell.images)
+    assert splits.test is not None  # the judged images
+    run = train_run(cell.config, folder, images=splits, resume=True, quiet=True)
     results = run.results()["test"]
     curve = _curve(folder / "metrics.csv")
-    model = describe_model(
-        cell.config.model.name,
-        in_channels=run.in_channels,
-        num_classes=len(run.classes),
-        image_size=run.image_size,
-        **cell.config.model.options,
-    )
-    judge = cell.config.data.options["judge"]
     return {
         "format": RESULT_FORMAT,
         "study": study,
         "cell": asdict(cell.key),
         "accuracy": results["accuracy"],
         "loss": results["loss"],
-        "judged": {"part": judge, "images": results["images"]},
+        "judged": {"part": cell.images.judge, "images": results["images"]},
         "train_images": len(splits.train),
-        "data": splits.source,
-        "notes": _notes(cell, splits.source),
-        "model": {
-            "name": model.name,
-            "parameters": model.parameters,
-            "multiply_adds": model.multiply_adds,
-            "quarter_turn_error": model.quarter_turn_error,
-        },
+        "data": str(splits.provenance),
+        "notes": _notes(cell, splits.provenance),
+        "model": _describe(run, splits.test),
         "seconds": {
             "training": round(sum(curve["seconds"]), 3),
             "last_session": round(time.monotonic() - started, 3),
         },
         "finished": now(),
-        "config": to_dict(cell.config),
+        "config": cell.settings(),
         "environment": environment(),
         "curve": curve,
         "classes": results["classes"],
@@ -111,23 +107,45 @@ def describe_failure(cell: Cell, study: str, error: BaseException | str) -> dict
         "error": " ".join(text.split()),
         "traceback": trace.splitlines(),
         "failed": now(),
-        "config": to_dict(cell.config),
+        "config": cell.settings(),
         "environment": environment(),
     }
 
 
-def _drop_other_run(folder: Path, config: RunConfig) -> None:
+def _drop_other_run(folder: Path, cell: Cell) -> None:
     """Remove an unfinished run of other settings or of other code: its end would be neither's."""
-    if not (folder / "config.json").exists():
+    if not folder.exists():
         return
     try:
         begun_by = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-        same_code = begun_by.get("source") == environment()["source"]
-        same = same_code and read_run_config(folder) == config
+        settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+        same = begun_by.get("source") == environment()["source"] and settings == cell.settings()
     except (OSError, ValueError):
         same = False
     if not same:
         shutil.rmtree(folder)
+
+
+def _describe(run: Run, judged: ImageSet) -> dict[str, Any]:
+    """The trained network: what it was built with, its size, and what rotations do to it."""
+    images = torch.stack([judged[i][0] for i in range(min(_PROBES, len(judged)))])
+    images = images.to(next(run.model.parameters()).device)
+    error = equivariance_error(run.model, images, QUARTER_TURNS).max()
+    return {
+        "name": run.config.model.name,
+        "options": run.config.model.options,
+        "parameters": count_parameters(run.model),
+        "multiply_adds": _multiply_adds(run.model, images[:1]),
+        "trained_quarter_turn_error": error,
+    }
+
+
+def _multiply_adds(model: nn.Module, image: torch.Tensor) -> int:
+    """Of convolutions and matrix products for one image, counted while the network runs."""
+    counter = FlopCounterMode(display=False)
+    with evaluating(model), counter:
+        model(image)
+    return counter.get_total_flops() // 2
 
 
 def _curve(path: Path) -> dict[str, list[float]]:
@@ -138,17 +156,16 @@ def _curve(path: Path) -> dict[str, list[float]]:
     }
 
 
-def _notes(cell: Cell, source: str) -> list[str]:
+def _notes(cell: Cell, provenance: Provenance) -> list[str]:
     """What a reader of the table must know about this number."""
+    images = cell.images
     notes = []
-    if "re-creation" in source:
+    if provenance.recreated:
         notes.append("the images are a re-creation from MNIST, not the published files")
-    if cell.config.data.options.get("judge_images"):
-        notes.append(
-            f"judged on at most {cell.config.data.options['judge_images']} images, not on all"
-        )
-    if cell.config.data.options["judge"] == "val":
+    if images.judge_images:
+        notes.append(f"judged on at most {images.judge_images} images, not on all")
+    if images.judge == "val":
         notes.append("judged on validation images; no test image was touched")
-    if cell.config.data.options.get("by_group"):
+    if images.by_group:
         notes.append("whole groups (slides) were kept on one side of the division")
     return notes

@@ -18,6 +18,7 @@ from typing import Any
 
 from besselnet.train import RunConfig, from_dict, to_dict
 from besselnet_lab.study.cells import Cell, CellKey
+from besselnet_lab.study.images import CellImages
 from besselnet_lab.study.store import Busy, Store
 from besselnet_lab.study.train_cell import describe_failure, environment, fill_cell
 
@@ -45,6 +46,7 @@ def cell_of(job: dict[str, Any]) -> Cell:
     """The cell in a job."""
     values = dict(job["cell"])
     values["key"] = CellKey(**values["key"])
+    values["images"] = from_dict(CellImages, values["images"])
     values["config"] = from_dict(RunConfig, values["config"])
     return Cell(**values)
 
