@@ -1,8 +1,10 @@
 """Networks made equivariant layer by layer: ResNet-18, U-Nets, and a user's own."""
 
 import copy
+import dataclasses
 import doctest
 import importlib
+import inspect
 import pickle
 
 import pytest
@@ -11,7 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import besselnet
-from besselnet.conversion import convert, measure
+from besselnet.conversion import convert, convert_with_report, measure
+from besselnet.conversion._layers import Options
 from besselnet.models import create_model
 from besselnet.nn import BesselConv2d, BlurPool2d
 from besselnet.testing import ROUNDING, equivariance_error, plane_waves
@@ -51,6 +54,25 @@ def test_it_is_in_the_front_door():
     assert besselnet.convert is convert
 
 
+def test_convert_returns_a_network_and_asks_for_nothing_else():
+    new = convert(unet(), image_size=16)
+    assert isinstance(new, UNet)
+    with_report, report = convert_with_report(unet(), image_size=16)
+    assert [type(m) for m in new.modules()] == [type(m) for m in with_report.modules()]
+    assert report.after is not None
+    with pytest.raises(TypeError, match="simmetry"):
+        convert_with_report(unet(), simmetry="O(2)")
+
+
+def test_both_have_the_same_defaults_and_those_of_the_layer():
+    options = inspect.signature(convert).parameters
+    defaults = {field.name: getattr(Options(), field.name) for field in dataclasses.fields(Options)}
+    assert {n: p.default for n, p in options.items() if n != "model"} == defaults
+    layer = BesselConv2d(1, 1, 5)
+    for name in ("symmetry", "cutoff", "response", "sampling"):
+        assert getattr(layer, name) == defaults[name]
+
+
 def test_the_guide_and_the_docstring_tell_the_truth():
     guide = DOCS / "convert.md"
     results = doctest.testfile(str(guide), module_relative=False)
@@ -81,7 +103,7 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("settings", CONVOLUTIONS, ids=str)
 def test_maps_keep_their_size(settings, repair):
     conv = nn.Conv2d(4, 6, **settings)
-    new, _ = convert(nn.Sequential(conv), repair=repair)
+    new = convert(nn.Sequential(conv), repair=repair)
     for size in (12, 13, 14, 15):
         images = torch.rand(2, 4, size, size)
         assert new(images).shape == conv(images).shape
@@ -102,7 +124,7 @@ def test_maps_keep_their_size(settings, repair):
 )
 def test_repaired_poolings_keep_the_size_and_become_exact(pool, size):
     model = nn.Sequential(nn.Conv2d(1, 3, 5, padding=2), pool)
-    new, report = convert(model, image_size=size, repair=["pool"])
+    new, report = convert_with_report(model, image_size=size, repair=["pool"])
     images = torch.rand(2, 1, size, size)
     assert new(images).shape == model(images).shape
     assert isinstance(new[1], BlurPool2d)
@@ -112,7 +134,7 @@ def test_repaired_poolings_keep_the_size_and_become_exact(pool, size):
 
 def test_the_report_tells_what_changed():
     model = unet()
-    new, report = convert(model)
+    new, report = convert_with_report(model)
     changed = {change.name for change in report.changes}
     assert changed == {n for n, m in new.named_modules() if isinstance(m, BesselConv2d)}
     assert {kept.name for kept in report.kept} == {"up_second.1", "up_first.1", "head"}
@@ -137,7 +159,7 @@ def test_the_model_itself_is_left_alone():
     model = unet().train()
     model.bottom.eval()
     before = copy.deepcopy(model.state_dict())
-    new, _ = convert(model, image_size=16, repair="all")
+    new = convert(model, image_size=16, repair="all")
     assert not any(isinstance(m, BesselConv2d) for m in model.modules())
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     assert new.training
@@ -149,7 +171,7 @@ def test_the_model_itself_is_left_alone():
 
 
 def test_the_result_can_be_copied_and_pickled():
-    new, _ = convert(unet(), repair="all")
+    new = convert(unet(), repair="all")
     images = torch.rand(1, 1, 16, 16)
     with torch.no_grad():
         maps = new.eval()(images)
@@ -158,7 +180,7 @@ def test_the_result_can_be_copied_and_pickled():
 
 
 def test_dtype_and_single_layers():
-    new, report = convert(nn.Conv2d(2, 3, 3, padding=1).double(), image_size=9)
+    new, report = convert_with_report(nn.Conv2d(2, 3, 3, padding=1).double(), image_size=9)
     assert isinstance(new, BesselConv2d)
     assert new.weight.dtype == torch.float64
     assert report.after.quarter_turns < ROUNDING[torch.float64]
@@ -166,7 +188,7 @@ def test_dtype_and_single_layers():
 
 def test_a_layer_in_two_places_stays_one():
     conv = nn.Conv2d(4, 4, 3, padding=1)
-    new, report = convert(nn.Sequential(conv, nn.ReLU(), conv))
+    new, report = convert_with_report(nn.Sequential(conv, nn.ReLU(), conv))
     assert new[0] is new[2]
     assert isinstance(new[0], BesselConv2d)
     assert len(report.changes) == 1
@@ -188,7 +210,7 @@ def test_what_cannot_be_replaced_is_kept_and_said():
         twin,
         nn.Conv2d(4, 4, 3, padding=(0, 2)),
     )
-    _, report = convert(model)
+    _, report = convert_with_report(model)
     assert [change.name for change in report.changes] == ["0"]
     why = {kept.name: kept.why for kept in report.kept}
     assert "kernel_size=(1, 3)" in why["1"]
@@ -199,7 +221,7 @@ def test_what_cannot_be_replaced_is_kept_and_said():
 
 
 def test_layers_can_be_kept_by_name_or_pattern():
-    _, report = convert(unet(), keep=["first", "merge_*.0"], image_size=16)
+    _, report = convert_with_report(unet(), keep=["first", "merge_*.0"], image_size=16)
     asked = {kept.name for kept in report.kept if kept.why == "kept as asked"}
     assert asked == {"first.0", "first.3", "merge_second.0", "merge_first.0"}
     broken = {fault.name for fault in report.faults if fault.kind == "Conv2d"}
@@ -215,7 +237,7 @@ def test_kernel_size_rule(rule, sizes):
     model = nn.Sequential(
         nn.Conv2d(1, 2, 3, padding=1), nn.Conv2d(2, 2, 4, padding=2), nn.Conv2d(2, 2, 7, padding=3)
     )
-    new, _ = convert(model, kernel_size=rule)
+    new = convert(model, kernel_size=rule)
     assert [layer.kernel_size[0] for layer in new] == sizes
     images = torch.rand(1, 1, 9, 9)
     assert new(images).shape == model(images).shape
@@ -223,30 +245,30 @@ def test_kernel_size_rule(rule, sizes):
 
 def test_options_reach_the_layers():
     options = {"symmetry": "O(2)", "cutoff": "soft", "response": "power", "sampling": "cubic"}
-    new, _ = convert(nn.Conv2d(1, 2, 7), scales=(-2, 0), **options)
+    new = convert(nn.Conv2d(1, 2, 7), scales=(-2, 0), **options)
     assert {name: getattr(new, name) for name in options} == options
     assert new.spec.scales == (-2, 0)
 
 
 def test_so2_sees_mirror_images_and_o2_does_not():
-    _, report = convert(unet(), image_size=16, symmetry="O(2)")
+    _, report = convert_with_report(unet(), image_size=16, symmetry="O(2)")
     assert report.after.quarter_turns < EXACT
     assert "(mirrored or not)" in str(report)
-    new, _ = convert(unet(), image_size=16)
+    new = convert(unet(), image_size=16)
     probe = plane_waves(4, 1, 16)
     assert equivariance_error(new, probe, [0], mirror=True, region="disc").max() > 100 * EXACT
 
 
 @pytest.mark.parametrize("width", [2, 1.5])
 def test_width_multiplies_the_channels_between_the_ends(width):
-    new, report = convert(unet(), image_size=16, width=width)
+    new, report = convert_with_report(unet(), image_size=16, width=width)
     assert new.first[0].in_channels == 1
     assert new.head.out_channels == 2
     assert new.first[0].out_channels == 6 * width
     assert new.merge_first[0].in_channels == 12 * width
     assert new(torch.rand(2, 1, 16, 16)).shape == (2, 2, 16, 16)
     assert report.exact
-    narrow = convert(unet())[1].parameters_after
+    narrow = convert_with_report(unet())[1].parameters_after
     assert report.parameters_after / narrow == pytest.approx(width**2, rel=0.1)
 
 
@@ -261,11 +283,11 @@ def check_bound(new, report, size):
 def test_resnet18_becomes_equivariant_and_trains():
     size = 32
     model = resnet(size)
-    _, report = convert(model, image_size=size)
+    _, report = convert_with_report(model, image_size=size)
     assert {fault.repair for fault in report.faults} == {"stride", "pool"}
     assert report.after.quarter_turns > 10 * EXACT
 
-    new, report = convert(model, image_size=size, repair="all")
+    new, report = convert_with_report(model, image_size=size, repair="all")
     assert report.faults == ()
     assert report.after.quarter_turns < EXACT
     assert report.after.any_angle < report.before.any_angle / 2
@@ -277,7 +299,7 @@ def test_resnet18_becomes_equivariant_and_trains():
 
 
 def test_resnet18_is_exact_without_repairs_where_its_strides_fit():
-    _, report = convert(resnet(33), image_size=33)
+    _, report = convert_with_report(resnet(33), image_size=33)
     assert report.exact
     assert report.after.quarter_turns < EXACT
     assert {fault.repair for fault in report.faults} == {"stride", "pool"}
@@ -287,7 +309,7 @@ def test_resnet18_is_exact_without_repairs_where_its_strides_fit():
 @pytest.mark.parametrize("transposed", [False, True])
 def test_unet_becomes_equivariant_and_trains(transposed):
     size = 24
-    new, report = convert(unet(transposed=transposed), image_size=size, repair="all")
+    new, report = convert_with_report(unet(transposed=transposed), image_size=size, repair="all")
     assert report.exact
     assert report.faults == ()
     assert report.after.quarter_turns < EXACT < report.before.quarter_turns
@@ -303,23 +325,23 @@ def test_unet_becomes_equivariant_and_trains(transposed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"symmetry": "C4"}, r"symmetry='C4': allowed are 'SO\(2\)'"),
-        ({"cutoff": 0}, "cutoff=0: allowed"),
-        ({"response": "energy"}, "response='energy': allowed"),
-        ({"sampling": "nearest"}, "sampling='nearest': allowed"),
-        ({"scales": (1,)}, r"scales=\(1,\): allowed"),
+        ({"symmetry": "C4"}, r"symmetry='C4': must be one of 'SO\(2\)'"),
+        ({"cutoff": 0}, "cutoff=0: must"),
+        ({"response": "energy"}, "response='energy': must"),
+        ({"sampling": "nearest"}, "sampling='nearest': must"),
+        ({"scales": (1,)}, r"scales=\(1,\): must"),
         ({"kernel_size": {3: 4}}, "half a pixel"),
-        ({"kernel_size": 0}, "kernel_size=0: allowed"),
-        ({"kernel_size": {3: "5"}}, "a mapping of sizes"),
-        ({"repair": ["strides"]}, "allowed are 'all' or a list of 'stride'"),
-        ({"repair": "stride"}, "allowed are 'all' or a list"),
+        ({"kernel_size": 0}, "kernel_size=0: must"),
+        ({"kernel_size": {3: "5"}}, r"kernel_size\[3\]='5': must"),
+        ({"repair": ["strides"]}, "must be 'all' or a list of 'stride'"),
+        ({"repair": "stride"}, "must be 'all' or a list"),
         ({"repair": ["flatten"]}, "image_size=None"),
         ({"keep": ["frist"]}, "no layer is named 'frist'; nearest: first"),
-        ({"keep": "first"}, "allowed is a list"),
-        ({"width": 0, "image_size": 16}, "width=0: allowed"),
+        ({"keep": "first"}, "must be a list"),
+        ({"width": 0, "image_size": 16}, "width=0: must"),
         ({"width": 2}, "width=2 with image_size=None"),
         ({"width": 1.1, "image_size": 16}, "6.6 are not possible"),
-        ({"image_size": 0}, "image_size=0: allowed"),
+        ({"image_size": 0}, "image_size=0: must"),
         ({"image_size": 17}, "does not take such images"),
         ({"image_size": 16, "in_channels": 3}, "in_channels=3"),
     ],
@@ -330,7 +352,7 @@ def test_mistakes_are_named(options, message):
 
 
 def test_models_that_cannot_be_converted_are_named():
-    with pytest.raises(TypeError, match=r"allowed is an nn\.Module"):
+    with pytest.raises(TypeError, match=r"must be an nn\.Module"):
         convert("resnet18")
     with pytest.raises(ValueError, match=r"no nn\.Conv2d"):
         convert(nn.Sequential(nn.Linear(3, 3)))

@@ -1,7 +1,10 @@
 """A small U-Net as people write it, for the tests of the conversion."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def double_conv(in_channels: int, out_channels: int) -> nn.Sequential:
@@ -21,14 +24,20 @@ class UNet(nn.Module):
     Args:
         in_channels, num_classes, width: channels of images, of the output and of the first level.
         transposed: enlarge by transposed convolutions instead of bilinear interpolation.
+        pool_by_function: call ``F.max_pool2d`` instead of owning an ``nn.MaxPool2d``.
     """
 
     def __init__(
-        self, in_channels: int = 1, num_classes: int = 2, width: int = 6, transposed: bool = False
+        self,
+        in_channels: int = 1,
+        num_classes: int = 2,
+        width: int = 6,
+        transposed: bool = False,
+        pool_by_function: bool = False,
     ) -> None:
         super().__init__()
         self.first = double_conv(in_channels, width)
-        self.pool = nn.MaxPool2d(2)
+        self.pool = partial(F.max_pool2d, kernel_size=2) if pool_by_function else nn.MaxPool2d(2)
         self.second = double_conv(width, 2 * width)
         self.bottom = double_conv(2 * width, 4 * width)
         self.up_second = self.enlarge(4 * width, 2 * width, transposed)

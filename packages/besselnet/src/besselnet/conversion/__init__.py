@@ -1,7 +1,7 @@
 """``besselnet.convert``: an existing network made equivariant, layer by layer, and what it says about it."""
 
-from besselnet.conversion._measure import measure
-from besselnet.conversion._network import REPAIRS, convert
+from besselnet.conversion._layers import REPAIRS
+from besselnet.conversion._network import convert, convert_with_report
 from besselnet.conversion._report import (
     ConversionReport,
     Fault,
@@ -9,6 +9,7 @@ from besselnet.conversion._report import (
     LayerChange,
     Measurement,
 )
+from besselnet.conversion._run import measure
 
 __all__ = [
     "REPAIRS",
@@ -18,5 +19,6 @@ __all__ = [
     "LayerChange",
     "Measurement",
     "convert",
+    "convert_with_report",
     "measure",
 ]

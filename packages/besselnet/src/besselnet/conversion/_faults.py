@@ -1,8 +1,9 @@
-"""Which steps of a network do not turn with their input? Found by running it, one step at a time.
+"""Which steps of a network do not rotate with their input? Found by running it, one step at a time.
 
-Every layer, and every function that a ``forward`` calls on maps, is given its own input again, turned by
-90 degrees: what comes out must be the turned output. So each step is judged alone, on the very maps that it
-meets in the network, and nothing has to be known about the code around it.
+Every layer, and every function that a ``forward`` calls on maps, is given its own input again, rotated by
+90 degrees: what comes out must be the rotated output. So each step is judged alone, on the very maps that
+it meets in the network, and nothing has to be known about the code around it. A step that passes may still
+drop samples without a blur, which disturbs the angles between: that is read from its settings.
 """
 
 import copy
@@ -18,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from besselnet.conversion._layers import repaired_pool
 from besselnet.conversion._report import Fault
-from besselnet.nn import BesselConv2d, BlurPool2d
+from besselnet.nn import BesselConv2d, evaluating
 from besselnet.nn._sizes import pair, sliding_fault, window_stride
 from besselnet.testing import ROUNDING
 
@@ -34,6 +35,7 @@ _WHY = {
     "max_pool2d": "its windows are not centred on the maps; as an nn.MaxPool2d it can be repaired",
     "avg_pool2d": "its windows are not centred on the maps; as an nn.AvgPool2d it can be repaired",
     "interpolate": "its samples are not centred on the maps; mode='bilinear' is",
+    "__getitem__": "the samples that it takes are not centred on the maps",
     "pad": "the sides are padded differently",
     "pixel_shuffle": "channels become positions",
     "unfold": "positions become channels",
@@ -48,7 +50,7 @@ def find_faults(model: nn.Module, images: Tensor, *, mirror: bool) -> tuple[list
     Returns the faults in the order of execution, and notes on what could not be judged. A copy of the model
     is run, in evaluation mode and without gradients.
     """
-    model = copy.deepcopy(model).eval().requires_grad_(False)
+    model = copy.deepcopy(model).requires_grad_(False)
     # Parameters that differ from position to position often start as all ones or zeros.
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
@@ -56,9 +58,9 @@ def find_faults(model: nn.Module, images: Tensor, *, mirror: bool) -> tuple[list
         parameter.add_(noise.to(parameter), alpha=0.1)
     watch = _Watch(model, images, mirror)
     watch.add_hooks()
-    with watch:
+    with evaluating(model), watch:
         model(images)
-    return watch.faults, watch.notes
+    return list(dict.fromkeys(watch.faults)), watch.notes
 
 
 class _Watch(TorchFunctionMode):
@@ -177,16 +179,22 @@ class _Watch(TorchFunctionMode):
             again = [call(*turned, **named) for turned, named in turned_inputs]
         except (RuntimeError, TypeError, ValueError) as refusal:
             self.notes.append(
-                f"{kind} in {name or 'the model'} cannot be run again on turned maps: {refusal}"
+                f"{kind} in {name or 'the model'} cannot be run again on rotated maps: {refusal}"
             )
             return
         error = max(map(self._error, self.turns, repeat(outputs), again))
         size = pair(maps[0].shape[-2:])
         if error > ROUNDING[maps[0].dtype]:
             self.faults.append(broken(name, step, kind, size, error))
-        elif isinstance(step, nn.Module) and aliases(step):
-            repair = "pool" if isinstance(step, nn.MaxPool2d) else "stride"
-            why = f"takes every {max(window_stride(step))}. sample without a blur"
+            return
+        new_size = pair(outputs[0].shape[-2:]) if outputs[0].dim() == 4 else size
+        factor, advice, repair = (
+            layer_aliasing(step, size, new_size)
+            if isinstance(step, nn.Module)
+            else function_aliasing(kind, args, kwargs, size, new_size)
+        )
+        if factor > 1:
+            why = f"keeps one sample in {factor:g} without a blur{advice}"
             self.faults.append(Fault(name, kind, why, 0.0, repair))
 
     @staticmethod
@@ -208,7 +216,7 @@ class _Watch(TorchFunctionMode):
 
 
 def broken(name: str, step: Any, kind: str, size: tuple[int, int], error: float) -> Fault:
-    """A fault in words, and how it can be mended."""
+    """A fault in words, and how it can be fixed."""
     if isinstance(step, nn.Module):
         why, repair = layer_fault(step, size)
         return Fault(name, kind, why, error, repair)
@@ -219,12 +227,12 @@ def broken(name: str, step: Any, kind: str, size: tuple[int, int], error: float)
     if name_of in _COMBINING:
         why = "combines the maps with values that depend on the position"
     else:
-        why = _WHY.get(kind, "its output does not turn with its input")
+        why = _WHY.get(kind, "its output does not rotate with its input")
     return Fault(name, kind, why, error, None)
 
 
 def layer_fault(layer: nn.Module, size: tuple[int, int]) -> tuple[str, str | None]:
-    """Why a layer does not turn with its input, and the repair for it."""
+    """Why a layer does not rotate with its input, and the repair for it."""
     if isinstance(layer, nn.Flatten):
         return flattening(size), "flatten"
     if isinstance(layer, nn.ConvTranspose2d):
@@ -239,26 +247,73 @@ def layer_fault(layer: nn.Module, size: tuple[int, int]) -> tuple[str, str | Non
         if uneven:
             return uneven, "padding" if layer.padding == "same" else "stride"
     if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
-        mended = isinstance(repaired_pool(layer), nn.Module)
-        return sliding_fault(
-            layer, size
-        ) or "its windows are not centred", "pool" if mended else None
+        why = sliding_fault(layer, size) or "its windows are not centred"
+        return why, "pool" if isinstance(repaired_pool(layer), nn.Module) else None
     if isinstance(layer, nn.LayerNorm):
         return "scales each position by a weight of its own", None
     if isinstance(layer, nn.Upsample):
         return "its samples are not centred on the maps; mode='bilinear' is", None
     kind = type(layer).__name__
-    return f"the output of {kind}({layer.extra_repr()}) does not turn with its input", None
+    return f"the output of {kind}({layer.extra_repr()}) does not rotate with its input", None
 
 
 def flattening(size: tuple[int, int]) -> str:
-    return f"makes inputs of the {size[0]} x {size[1]} positions of a map, and positions turn"
+    return f"makes inputs of the {size[0]} x {size[1]} positions of a map, and positions rotate"
 
 
-def aliases(layer: nn.Module) -> bool:
-    """Whether a layer keeps some samples and drops others without a low-pass before."""
-    strided = isinstance(layer, nn.Conv2d | BesselConv2d | nn.MaxPool2d)
-    return strided and not isinstance(layer, BlurPool2d) and max(window_stride(layer)) > 1
+# One sample in how many a step keeps without a low-pass before; advice in words; the repair for it.
+Aliasing = tuple[float, str, str | None]
+NO_ALIASING: Aliasing = (1, "", None)
+
+
+def layer_aliasing(layer: nn.Module, size: tuple[int, int], new_size: tuple[int, int]) -> Aliasing:
+    """An average over windows that reach from sample to sample is a blur; a maximum over them is none."""
+    if isinstance(layer, nn.Conv2d | BesselConv2d):
+        return max(layer.stride), "", "stride"
+    if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
+        stride = max(window_stride(layer))
+        if isinstance(layer, nn.AvgPool2d) and max(pair(layer.kernel_size)) >= stride:
+            return NO_ALIASING
+        return stride, "", "pool" if isinstance(repaired_pool(layer), nn.Module) else None
+    if isinstance(layer, nn.Upsample):
+        return shrinking(layer.mode, size, new_size), "", None
+    return NO_ALIASING
+
+
+def function_aliasing(
+    kind: str, args: Any, kwargs: Any, size: tuple[int, int], new_size: tuple[int, int]
+) -> Aliasing:
+    """The same for a function that a ``forward`` calls."""
+
+    def argument(position: int, name: str) -> Any:
+        return kwargs.get(name, args[position] if len(args) > position else None)
+
+    if kind in ("max_pool2d", "avg_pool2d"):
+        window = argument(1, "kernel_size")
+        stride = max(pair(argument(2, "stride") or window))
+        if kind == "avg_pool2d" and max(pair(window)) >= stride:
+            return NO_ALIASING
+        layer = "MaxPool2d" if kind == "max_pool2d" else "AvgPool2d"
+        return stride, f"; as an nn.{layer} it can be repaired", None
+    if kind == "conv2d":
+        stride = max(pair(argument(3, "stride") or 1))
+        return stride, "; as an nn.Conv2d it can be converted", None
+    if kind == "interpolate" and not argument(7, "antialias"):
+        factor = shrinking(argument(3, "mode") or "nearest", size, new_size)
+        return factor, "; antialias=True blurs", None
+    if kind == "__getitem__":
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        places = index[-2:] if any(part is Ellipsis for part in index) else index[2:]
+        steps = [part.step or 1 for part in places if isinstance(part, slice)]
+        return max(steps, default=1), "; BlurPool2d blurs", None
+    return NO_ALIASING
+
+
+def shrinking(mode: str, size: tuple[int, int], new_size: tuple[int, int]) -> float:
+    """One sample in how many an interpolation keeps; halving, the linear ones average all of them."""
+    factor = size[0] / new_size[0]
+    blurs = mode == "area" or (mode in ("bilinear", "bicubic") and factor <= 2)
+    return 1 if blurs else factor
 
 
 def function_name(function: Any) -> str:

@@ -1,31 +1,83 @@
 """One layer at a time: what takes its place in an equivariant network, or why it stays."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 from torch import nn
 
-from besselnet.functional import Response
+from besselnet.checks import check_choice, check_count, check_number
+from besselnet.conversion._report import LayerChange
+from besselnet.functional import RESPONSES, BasisSpec, Response
 from besselnet.nn import BesselConv2d, BlurPool2d
 from besselnet.nn._sizes import pair, window_stride
 
-__all__ = ["Rules", "repaired_pool", "replacement", "summary"]
+__all__ = [
+    "ENLARGED",
+    "REPAIRS",
+    "Options",
+    "change",
+    "count_parameters",
+    "repaired_pool",
+    "replacement",
+]
 
+Repair = Literal["stride", "pool", "padding", "transpose", "flatten"]
+REPAIRS: tuple[str, ...] = get_args(Repair)
+# A kernel of 3 pixels has 3 weights with the strong cut-off, one of 5 has 6.
+ENLARGED: Mapping[int, int] = MappingProxyType({3: 5})
 _POOLS = (nn.MaxPool2d, nn.AvgPool2d)
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The options of `convert` that concern single layers; see there."""
+class Options:
+    """The options of `convert`, checked; see there."""
 
-    symmetry: str
-    cutoff: str | float
-    scales: tuple[int, ...] | None
-    response: Response
-    sampling: str
-    kernel_size: int | Mapping[int, int]
-    repair: frozenset[str]
+    image_size: int | None = None
+    in_channels: int | None = None
+    symmetry: str = "SO(2)"
+    cutoff: str | float = "strong"
+    scales: Sequence[int] | None = None
+    response: Response = "signed"
+    sampling: str = "cubic"
+    kernel_size: int | Mapping[int, int] = field(default_factory=lambda: ENLARGED)
+    keep: Sequence[str] = ()
+    repair: Sequence[str] | str = ()
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        # The largest offset that the smallest kernel allows is found by the layers themselves.
+        BasisSpec.checked(
+            99,
+            symmetry=self.symmetry,
+            cutoff=self.cutoff,
+            sampling=self.sampling,
+            scales=self.scales,
+        )
+        check_choice("response", self.response, RESPONSES)
+        if self.image_size is not None:
+            check_count("image_size", self.image_size)
+        check_number("width", self.width, above=0)
+        if not isinstance(self.repairs, Sequence) or set(self.repairs) - set(REPAIRS):
+            allowed = ", ".join(map(repr, REPAIRS))
+            raise ValueError(f"repair={self.repair!r}: must be 'all' or a list of {allowed}")
+        if not isinstance(self.kernel_size, Mapping):
+            check_count("kernel_size", self.kernel_size)
+            return
+        for size, enlarged in self.kernel_size.items():
+            check_count("kernel_size", size)
+            check_count(f"kernel_size[{size}]", enlarged)
+            if (enlarged - size) % 2:
+                raise ValueError(
+                    f"kernel_size={dict(self.kernel_size)}: {size} -> {enlarged} would move the "
+                    "centre by half a pixel; sizes must change by an even number"
+                )
+
+    @property
+    def repairs(self) -> Sequence[str]:
+        """`repair` as a list."""
+        return REPAIRS if self.repair == "all" else self.repair
 
     def enlarged(self, size: int) -> int:
         """The kernel size for a convolution of this size, of the same parity."""
@@ -47,23 +99,23 @@ class Rules:
         )
 
 
-def replacement(layer: nn.Module, rules: Rules) -> nn.Module | str | None:
+def replacement(layer: nn.Module, options: Options) -> nn.Module | str | None:
     """The layer that takes the place of `layer`, or why it stays, or None if it is not ours to replace."""
     if isinstance(layer, nn.ConvTranspose2d):
-        return _untransposed(layer, rules)
+        return _untransposed(layer, options)
     if isinstance(layer, nn.Conv2d):
-        return _bessel(layer, rules)
-    if isinstance(layer, _POOLS) and "pool" in rules.repair:
+        return _bessel(layer, options)
+    if isinstance(layer, _POOLS) and "pool" in options.repairs:
         return repaired_pool(layer)
     return None
 
 
-def _bessel(conv: nn.Conv2d, rules: Rules) -> nn.Module | str:
+def _bessel(conv: nn.Conv2d, options: Options) -> nn.Module | str:
     obstacle = _obstacle(conv)
     if obstacle:
         return obstacle
     size, stride, dilation = conv.kernel_size[0], conv.stride[0], conv.dilation[0]
-    blur = stride > 1 and "stride" in rules.repair
+    blur = stride > 1 and "stride" in options.repairs
     settings: dict[str, Any] = {
         "groups": conv.groups,
         "bias": conv.bias is not None,
@@ -72,6 +124,8 @@ def _bessel(conv: nn.Conv2d, rules: Rules) -> nn.Module | str:
         "dtype": conv.weight.dtype,
     }
     if size == 1:
+        if stride > 1 and not blur:
+            return f"1 x 1 with stride {stride}: only which samples it takes can break the symmetry"
         if not blur:
             return "1 x 1: equivariant as it is"
         # Sampling first gives the same maps for a fraction of the work.
@@ -79,14 +133,14 @@ def _bessel(conv: nn.Conv2d, rules: Rules) -> nn.Module | str:
         point = nn.Conv2d(conv.in_channels, conv.out_channels, 1, padding=padding, **settings)
         point.load_state_dict(conv.state_dict())
         return nn.Sequential(BlurPool2d(stride, ceil_mode=True), point)
-    if conv.padding == "same" and (size - 1) * dilation % 2 and "padding" in rules.repair:
+    if conv.padding == "same" and (size - 1) * dilation % 2 and "padding" in options.repairs:
         size += 1
-    enlarged = rules.enlarged(size)
+    enlarged = options.enlarged(size)
     # The padding grows with the kernel, so that maps keep their size.
     padding = _padding(conv) + (enlarged - size) // 2 * dilation
     if padding < 0:
         return f"its padding cannot follow a kernel of {enlarged} instead of {size} pixels"
-    new = rules.conv(
+    new = options.conv(
         conv.in_channels,
         conv.out_channels,
         enlarged,
@@ -98,22 +152,22 @@ def _bessel(conv: nn.Conv2d, rules: Rules) -> nn.Module | str:
     return nn.Sequential(new, BlurPool2d(stride, ceil_mode=True)) if blur else new
 
 
-def _untransposed(conv: nn.ConvTranspose2d, rules: Rules) -> nn.Module | str:
+def _untransposed(conv: nn.ConvTranspose2d, options: Options) -> nn.Module | str:
     """Bilinear enlargement and a Bessel convolution, where the maps grow by exactly the stride."""
     obstacle = _obstacle(conv)
     if obstacle:
         return obstacle
-    if "transpose" not in rules.repair:
+    if "transpose" not in options.repairs:
         return "a transposed convolution"
     stride, size = conv.stride[0], conv.kernel_size[0]
     reach = conv.dilation[0] * (size - 1) + 1
     growth = reach + pair(conv.output_padding)[0] - 2 * _padding(conv)
     if growth != stride:
         return f"a transposed convolution whose maps do not grow by its stride of {stride}"
-    new = rules.conv(
+    new = options.conv(
         conv.in_channels,
         conv.out_channels,
-        rules.enlarged(size + 1 - size % 2),
+        options.enlarged(size + 1 - size % 2),
         padding="same",
         groups=conv.groups,
         bias=conv.bias is not None,
@@ -169,6 +223,16 @@ def _pooled(pool: Any, size: int) -> int:
     rows = -(-room // stride) + 1
     # No window may begin in the padding behind the image.
     return rows - 1 if (rows - 1) * stride >= size + padding else rows
+
+
+def change(name: str, before: nn.Module, after: nn.Module) -> LayerChange:
+    """The entry of the report for a layer that was replaced."""
+    counts = (count_parameters(before), count_parameters(after))
+    return LayerChange(name, summary(before), summary(after), *counts)
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
 
 
 def summary(layer: nn.Module) -> str:

@@ -1,34 +1,27 @@
-"""``convert``: replace the layers of an existing network and report on the result."""
+"""``convert``: replace the layers of an existing network, and report on the result when asked."""
 
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import UninitializedParameter
 from torch.optim.swa_utils import update_bn
 
+from besselnet.checks import check_count
 from besselnet.conversion._faults import find_faults
-from besselnet.conversion._flatten import mend_flatten
-from besselnet.conversion._layers import Rules, replacement, summary
-from besselnet.conversion._measure import measure
+from besselnet.conversion._layers import ENLARGED, Options, change, count_parameters, replacement
+from besselnet.conversion._rebuild import mend_flatten, widened
 from besselnet.conversion._report import ConversionReport, Fault, KeptLayer, LayerChange
-from besselnet.conversion._run import run
-from besselnet.conversion._width import widened
-from besselnet.functional import RESPONSES, Response
-from besselnet.functional._basis import BasisSpec, check_choice
-from besselnet.nn._conv import check_count
+from besselnet.conversion._run import measure, run
+from besselnet.functional import Response
 from besselnet.nn._sizes import first_channels
 from besselnet.testing import plane_waves
 
-__all__ = ["REPAIRS", "convert"]
-
-Repair = Literal["stride", "pool", "padding", "transpose", "flatten"]
-REPAIRS: tuple[str, ...] = get_args(Repair)
+__all__ = ["convert", "convert_with_report"]
 
 
 def convert(
@@ -40,13 +33,13 @@ def convert(
     cutoff: str | float = "strong",
     scales: Sequence[int] | None = None,
     response: Response = "signed",
-    sampling: str = "bilinear",
-    kernel_size: int | Mapping[int, int] = MappingProxyType({3: 5}),
+    sampling: str = "cubic",
+    kernel_size: int | Mapping[int, int] = ENLARGED,
     keep: Sequence[str] = (),
     repair: Sequence[str] | Literal["all"] = (),
     width: float = 1.0,
-) -> tuple[nn.Module, ConversionReport]:
-    """An equivariant copy of a network of ``nn.Conv2d``, and a report on what it is.
+) -> nn.Module:
+    """An equivariant copy of a network of ``nn.Conv2d``.
 
     Each ``nn.Conv2d`` with a square kernel larger than one pixel becomes a ``BesselConv2d`` with the same
     channels, stride, padding, dilation and groups. New layers start from random weights and running
@@ -55,16 +48,14 @@ def convert(
 
     Args:
         model: any module that takes images (N, C, H, W); its `forward` stays what it is.
-        image_size: side of the square images. With it the report tells what still breaks the symmetry at
-            this size, and how equivariant the output is before and after.
+        image_size: side of the square images; needed by `width` and by the repair "flatten".
         in_channels: of the images; by default those of the first layer.
-        symmetry, cutoff, scales, response, sampling: as in `BesselConv2d`. The response is "signed" unless
-            given, since a layer may be the last one and its outputs may have to be negative.
+        symmetry, cutoff, scales, response, sampling: as in `BesselConv2d`.
         kernel_size: which kernel sizes become which, or the smallest size to use. A kernel of 3 pixels has
             3 weights with the strong cut-off, one of 5 has 6. The padding grows with the kernel, so that
             maps keep their size; `{}` keeps all sizes.
         keep: names of layers, or patterns such as "stem.*", that are left alone.
-        repair: what to mend, or "all". "stride": strided convolutions become convolutions followed by
+        repair: what to fix, or "all". "stride": strided convolutions become convolutions followed by
             `BlurPool2d` (at s x s the arithmetic). "pool": max and average poolings become `BlurPool2d`.
             "padding": even kernels with padding "same" get one pixel more. "transpose": transposed
             convolutions become a bilinear enlargement and a convolution. "flatten": maps are averaged
@@ -73,45 +64,54 @@ def convert(
             has about a quarter of the weights that it had, so 2 about restores the count. Other than 1, it
             gives all layers new weights and needs `image_size`.
 
+    `convert_with_report` returns a report as well: what was changed, and what still breaks the symmetry.
+
+    Example:
+        >>> from torch import nn
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 7, padding=3), nn.ReLU(), nn.Conv2d(8, 2, 1))
+        >>> convert(model)[0].sampling
+        'cubic'
+    """
+    options = Options(
+        image_size=image_size,
+        in_channels=in_channels,
+        symmetry=symmetry,
+        cutoff=cutoff,
+        scales=scales,
+        response=response,
+        sampling=sampling,
+        kernel_size=kernel_size,
+        keep=keep,
+        repair=repair,
+        width=width,
+    )
+    return _convert(model, options).model
+
+
+def convert_with_report(model: nn.Module, **options: Any) -> tuple[nn.Module, ConversionReport]:
+    """As `convert`, with a report on what was changed and how equivariant the result is.
+
+    Args:
+        model: as in `convert`.
+        options: those of `convert`. With `image_size` the report says what still breaks the symmetry at
+            this size, and how equivariant the output is before and after.
+
     Returns:
         The new model and the report; `print(report)` shows it.
 
     Example:
         >>> from torch import nn
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 7, padding=3), nn.ReLU(), nn.Conv2d(8, 2, 1))
-        >>> converted, report = convert(model, image_size=33)
+        >>> converted, report = convert_with_report(model, image_size=33)
         >>> [change.after for change in report.changes]
         ['BesselConv2d 3->8, 7x7']
         >>> report.exact
         True
     """
-    rules = _checked_rules(symmetry, cutoff, scales, response, sampling, kernel_size, repair)
-    _check_model(model)
-    images = None
-    if image_size is not None:
-        check_count("image_size", image_size)
-        images = _probe_images(model, image_size, in_channels)
-    new = copy.deepcopy(model)
-    _check_width(width)
-    if width != 1:
-        if images is None:
-            raise ValueError(f"width={width!r} with image_size=None: the size is needed")
-        widened(new, width, images)
-    kept_names = _matching(model, keep)
-    new, changes, kept = _replace_layers(model, new, rules, kept_names)
+    chosen = Options(**options)
+    symmetry = chosen.symmetry
+    new, changes, kept, notes, images = _convert(model, chosen)
     faults: list[Fault] = []
-    notes: list[str] = []
-    if "flatten" in rules.repair:
-        if images is not None:
-            changes += mend_flatten(new, images)
-        elif repair == "all":
-            notes.append("repair 'flatten' needs image_size: the size of the maps counts")
-        else:
-            raise ValueError(f"repair={repair!r} with image_size=None: 'flatten' needs the size")
-    for layer in new.modules():
-        if isinstance(layer, _NormBase):
-            layer.reset_running_stats()
-
     before = after = None
     if images is not None:
         faults, unjudged = find_faults(new, images, mirror=symmetry == "O(2)")
@@ -129,21 +129,59 @@ def convert(
             notes.append(f"the output could not be measured: {error}")
     report = ConversionReport(
         symmetry=symmetry,
-        image_size=image_size,
+        image_size=chosen.image_size,
         changes=tuple(changes),
         kept=tuple(kept),
         faults=tuple(faults),
         notes=tuple(notes),
-        parameters_before=_count(model),
-        parameters_after=_count(new),
+        parameters_before=count_parameters(model),
+        parameters_after=count_parameters(new),
         before=before,
         after=after,
     )
     return new, report
 
 
+class _Conversion(NamedTuple):
+    """A new model, how it came about, and images of the size given to run it on."""
+
+    model: nn.Module
+    changes: list[LayerChange]
+    kept: list[KeptLayer]
+    notes: list[str]
+    images: Tensor | None
+
+
+def _convert(model: nn.Module, options: Options) -> _Conversion:
+    _check_model(model)
+    kept_names = _matching(model, options.keep)
+    images = None
+    if options.image_size is not None:
+        images = _probe_images(model, options.image_size, options.in_channels)
+    new = copy.deepcopy(model)
+    if options.width != 1:
+        if images is None:
+            raise ValueError(f"width={options.width!r} with image_size=None: the size is needed")
+        widened(new, options.width, images)
+    new, changes, kept = _replace_layers(model, new, options, kept_names)
+    notes: list[str] = []
+    if "flatten" in options.repairs:
+        if images is not None:
+            changes += mend_flatten(new, images)
+        elif options.repair == "all":
+            notes.append("repair 'flatten' needs image_size: the size of the maps counts")
+        else:
+            raise ValueError(
+                f"repair={options.repair!r} with image_size=None: 'flatten' needs the size"
+            )
+    for layer in new.modules():
+        if isinstance(layer, _NormBase):
+            layer.reset_running_stats()
+    return _Conversion(new, changes, kept, notes, images)
+
+
 def _replace_layers(
-    old: nn.Module, new: nn.Module, rules: Rules, kept_names: set[str]
+    old: nn.Module, new: nn.Module, options: Options, kept_names: set[str]
 ) -> tuple[nn.Module, list[LayerChange], list[KeptLayer]]:
     """Exchange the layers of `new`; a layer that is used in several places stays one layer."""
     originals = dict(old.named_modules())
@@ -154,7 +192,7 @@ def _replace_layers(
         if id(layer) in replaced:
             new.set_submodule(name, replaced[id(layer)])
             continue
-        found = replacement(layer, rules)
+        found = replacement(layer, options)
         if isinstance(found, nn.Module) and (name in kept_names or id(layer) in shared):
             found = (
                 "kept as asked" if name in kept_names else "shares its weights with another layer"
@@ -164,10 +202,7 @@ def _replace_layers(
         elif found is not None:
             found.train(layer.training)
             replaced[id(layer)] = found
-            before = originals.get(name, layer)
-            changes.append(
-                LayerChange(name, summary(before), summary(found), _count(before), _count(found))
-            )
+            changes.append(change(name, originals.get(name, layer), found))
             if name:
                 new.set_submodule(name, found)
             else:
@@ -187,9 +222,12 @@ def _shared_weights(model: nn.Module) -> set[int]:
 def _probe_images(model: nn.Module, image_size: int, in_channels: int | None) -> Tensor:
     """Random smooth images that fill the frame, like the parameters of the model."""
     channels = first_channels(model) if in_channels is None else in_channels
-    check_count("in_channels", channels)
     like = next(p for p in model.parameters() if p.is_floating_point())
-    images = plane_waves(2, channels, image_size, window=False).turned().to(like)
+    images = (
+        plane_waves(2, check_count("in_channels", channels), image_size, window=False)
+        .turned()
+        .to(like)
+    )
     try:
         run(model, images)
     except (RuntimeError, ValueError) as error:
@@ -200,69 +238,19 @@ def _probe_images(model: nn.Module, image_size: int, in_channels: int | None) ->
     return images
 
 
-def _checked_rules(
-    symmetry: str,
-    cutoff: str | float,
-    scales: Sequence[int] | None,
-    response: Response,
-    sampling: str,
-    kernel_size: object,
-    repair: object,
-) -> Rules:
-    # The largest offset that the smallest kernel allows is found by the layers themselves.
-    BasisSpec.checked(99, symmetry=symmetry, cutoff=cutoff, sampling=sampling, scales=scales)
-    check_choice("response", response, RESPONSES)
-    wanted = REPAIRS if repair == "all" else repair
-    if isinstance(wanted, str) or not isinstance(wanted, Sequence) or set(wanted) - set(REPAIRS):
-        raise ValueError(
-            f"repair={repair!r}: allowed are 'all' or a list of {', '.join(map(repr, REPAIRS))}"
-        )
-    sizes = dict(kernel_size) if isinstance(kernel_size, Mapping) else {1: kernel_size}
-    for size, enlarged in sizes.items():
-        for number in (size, enlarged):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(
-                    f"kernel_size={kernel_size!r}: allowed is the smallest size, an integer >= 1, or "
-                    "a mapping of sizes such as {3: 5}"
-                )
-        if isinstance(kernel_size, Mapping) and (enlarged - size) % 2:  # type: ignore[operator]
-            raise ValueError(
-                f"kernel_size={kernel_size!r}: {size} -> {enlarged} would move the centre by half a "
-                "pixel; allowed are changes by an even number"
-            )
-    return Rules(
-        symmetry=symmetry,
-        cutoff=cutoff,
-        scales=None if scales is None else tuple(scales),
-        response=response,
-        sampling=sampling,
-        kernel_size=kernel_size,  # type: ignore[arg-type]
-        repair=frozenset(wanted),
-    )
-
-
 def _check_model(model: object) -> None:
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model={model!r}: allowed is an nn.Module")
+        raise TypeError(f"model={model!r}: must be an nn.Module")
     if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
         raise ValueError("model has lazy layers without a shape yet: run it once on some images")
     if not any(isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) for layer in model.modules()):
         raise ValueError("model has no nn.Conv2d: there is nothing to convert")
 
 
-def _check_width(width: object) -> None:
-    if (
-        isinstance(width, bool)
-        or not isinstance(width, int | float)
-        or not 0 < width < float("inf")
-    ):
-        raise ValueError(f"width={width!r}: allowed is a finite number > 0")
-
-
 def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:
     """Names of the layers that match; a pattern without any is a mistake."""
     if isinstance(patterns, str):
-        raise ValueError(f"keep={patterns!r}: allowed is a list of names or patterns")
+        raise ValueError(f"keep={patterns!r}: must be a list of names or patterns")
     names = [name for name, _ in model.named_modules() if name]
     found: set[str] = set()
     for pattern in patterns:
@@ -274,7 +262,3 @@ def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:
             raise ValueError(f"keep: no layer is named {pattern!r}; nearest: {', '.join(near)}")
         found |= matches
     return found
-
-
-def _count(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 __all__ = ["ConversionReport", "Fault", "KeptLayer", "LayerChange", "Measurement"]
 
+# An error below is rounding, whatever it was before.
+ROUNDED = 1e-4
+
 
 @dataclass(frozen=True)
 class LayerChange:
@@ -37,7 +40,7 @@ class Fault:
         why: in words.
         error: relative error of this step alone under quarter turns (and mirroring for O(2)); 0 for a step
             that keeps those at this image size and disturbs the angles between them.
-        repair: the entry for the list ``convert(..., repair=[...])`` that mends it, if there is one.
+        repair: the entry for the list ``convert(..., repair=[...])`` that fixes it, if there is one.
     """
 
     name: str
@@ -97,12 +100,28 @@ class ConversionReport:
             return None
         return not any(fault.error for fault in self.faults)
 
+    @property
+    def worse(self) -> list[str]:
+        """Where the output is less equivariant than before: at "quarter turns", at "other angles"."""
+        return [angles for angles, (old, new) in self._errors.items() if new > max(old, ROUNDED)]
+
+    @property
+    def _errors(self) -> dict[str, tuple[float, float]]:
+        """The errors before and after, by angles; none if they were not measured."""
+        if self.before is None or self.after is None:
+            return {}
+        return {
+            "quarter turns": (self.before.quarter_turns, self.after.quarter_turns),
+            "other angles": (self.before.any_angle, self.after.any_angle),
+        }
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
         saved = f"{self.parameters_before:,} -> {self.parameters_after:,} parameters"
-        yield f"{self.symmetry}: {len(self.changes)} layers replaced, {saved}"
+        plural = "" if len(self.changes) == 1 else "s"
+        yield f"{self.symmetry}: {len(self.changes)} layer{plural} replaced, {saved}"
         width = max([len(change.name) for change in self.changes], default=0)
         for c in self.changes:
             counts = f"({c.parameters_before:,} -> {c.parameters_after:,})"
@@ -114,15 +133,17 @@ class ConversionReport:
         yield from self._fault_lines()
         for note in self.notes:
             yield from textwrap.wrap(f"note: {note}", 100, subsequent_indent="  ")
-        if self.before is not None and self.after is not None:
+        if self._errors:
             mirrored = " (mirrored or not)" if self.symmetry == "O(2)" else ""
             yield f"relative error of the output at {self.image_size} pixels{mirrored}:"
             yield f"  {'':<14}{'before':>10}{'after':>10}"
-            for label, old, new in (
-                ("quarter turns", self.before.quarter_turns, self.after.quarter_turns),
-                ("other angles", self.before.any_angle, self.after.any_angle),
-            ):
+            for label, (old, new) in self._errors.items():
                 yield f"  {label:<14}{old:>10.1e}{new:>10.1e}"
+            if self.worse:
+                advice = (
+                    "fix what is listed above" if self.faults else "try larger kernels or images"
+                )
+                yield f"worse than before at {' and '.join(self.worse)}: {advice}"
 
     def _fault_lines(self) -> Iterator[str]:
         if self.image_size is None:
@@ -139,5 +160,5 @@ class ConversionReport:
                 yield f"{title}, images of {self.image_size} pixels:"
             for fault in found:
                 size = f" [error {fault.error:.0e}]" if broken else ""
-                mend = f"; repair={[fault.repair]} mends it" if fault.repair else ""
-                yield f"  {fault.name or 'the model'} ({fault.kind}): {fault.why}{mend}{size}"
+                fix = f'; fix it with repair=["{fault.repair}"]' if fault.repair else ""
+                yield f"  {fault.name or 'the model'} ({fault.kind}): {fault.why}{fix}{size}"

@@ -1,14 +1,19 @@
-"""Running a model once to see what it returns and which layers it goes through."""
+"""Running a model: what it returns, which layers it goes through, and how equivariant the output is."""
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from besselnet.conversion._report import Measurement
 from besselnet.nn import evaluating
+from besselnet.testing import EquivarianceCurve, Region, equivariance_error, plane_waves
 
-__all__ = ["Step", "run", "steps"]
+__all__ = ["Step", "measure", "run", "steps"]
+
+ANGLES = (15.0, 30.0, 45.0, 60.0, 75.0)
+QUARTERS = (90.0, 180.0, 270.0)
+PROBES = 8
 
 
 class Step(NamedTuple):
@@ -19,7 +24,6 @@ class Step(NamedTuple):
     input: Tensor
 
 
-@torch.no_grad()
 def run(model: nn.Module, images: Tensor) -> list[Tensor]:
     """All tensors that the model returns, in evaluation mode."""
     with evaluating(model):
@@ -44,3 +48,49 @@ def steps(model: nn.Module, images: Tensor) -> list[Step]:
         for handle in handles:
             handle.remove()
     return executed
+
+
+class _Output(nn.Module):
+    """The first tensor that a model returns, maps without their mean.
+
+    Most of what an untrained network says is the same for all images; measured against that, a change from
+    angle to angle looks small.
+    """
+
+    def __init__(self, model: nn.Module, images: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        returned = run(model, images)
+        if not returned:
+            raise ValueError("the model returns no tensor: it must return (N, K) or (N, C, S, S)")
+        output = returned[0]
+        self.mean = output.mean((0, 2, 3), keepdim=True) if output.dim() == 4 else 0.0
+        self.has_centre = output.dim() == 4 and output.shape[-1] % 2 == 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = tree_leaves(self.model(x))[0]
+        return output - self.mean
+
+
+def measure(
+    model: nn.Module,
+    image_size: int,
+    in_channels: int,
+    *,
+    symmetry: str = "SO(2)",
+    seed: int = 0,
+) -> Measurement:
+    """Error of the (first) output of `model` on random smooth images, rotated; for O(2) also mirrored."""
+    probe = plane_waves(PROBES, in_channels, image_size, seed=seed)
+    output = _Output(model, probe.turned().to(next(model.parameters())))
+
+    def largest(angles: tuple[float, ...], region: Region) -> float:
+        curves: list[EquivarianceCurve] = [
+            equivariance_error(output, probe, angles, mirror=mirror, region=region)
+            for mirror in ((False, True) if symmetry == "O(2)" else (False,))
+        ]
+        return max(curve.max() for curve in curves)
+
+    # At the central pixel no map is interpolated.
+    between: Region = "centre" if output.has_centre else "disc"
+    return Measurement(largest(QUARTERS, "disc"), largest(ANGLES, between))

@@ -1,13 +1,57 @@
-"""A network with all its inner channels multiplied by a factor."""
+"""Layers made anew with other numbers of inputs: the repair "flatten" and the factor on the width."""
 
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
+from besselnet.conversion._layers import change
+from besselnet.conversion._report import LayerChange
 from besselnet.conversion._run import run, steps
 
-__all__ = ["widened"]
+__all__ = ["mend_flatten", "widened"]
+
+
+def mend_flatten(model: nn.Module, images: Tensor) -> list[LayerChange]:
+    """Fix, in place, what can be fixed: an ``nn.Flatten``, or an adaptive pooling to several positions.
+
+    The linear layer that follows is made anew with one input for each channel. A ``forward`` that flattens
+    the maps of another layer by a function call is left as it is, and found by `find_faults`.
+    """
+    flattening: nn.Module | None = None
+    maps: tuple[int, ...] = ()
+    changes: list[LayerChange] = []
+    names = {layer: name for name, layer in model.named_modules()}
+    for _, layer, given in steps(model, images):
+        shape = tuple(given.shape)
+        if len(shape) == 4 and shape[-2] * shape[-1] > 1 and isinstance(layer, nn.Flatten):
+            flattening, maps = layer, shape
+        elif isinstance(layer, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
+            sides = layer.output_size
+            rows, columns = sides if isinstance(sides, tuple) else (sides, sides)
+            if (rows, columns) != (1, 1) and rows is not None and columns is not None:
+                flattening, maps = layer, (*shape[:2], rows, columns)
+        elif isinstance(layer, nn.Linear) and flattening is not None:
+            if layer.in_features != maps[1] * maps[2] * maps[3]:
+                flattening = None
+                continue
+            pooled: nn.Module
+            if isinstance(flattening, nn.Flatten):
+                pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
+            else:
+                pooled = type(flattening)(1)
+            linear = nn.Linear(
+                maps[1],
+                layer.out_features,
+                layer.bias is not None,
+                device=layer.weight.device,
+                dtype=layer.weight.dtype,
+            )
+            for old, new in ((flattening, pooled), (layer, linear)):
+                model.set_submodule(names[old], new.train(old.training))
+                changes.append(change(names[old], old, new))
+            flattening = None
+    return changes
 
 
 def widened(model: nn.Module, width: float, images: Tensor) -> None:
@@ -23,7 +67,7 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
         if abs(wide - round(wide)) > 1e-9 or wide < 1:
             raise ValueError(
                 f"width={width!r}: {name} has {channels} channels, and {wide:g} are not possible; "
-                "allowed are factors that leave whole numbers of channels"
+                "the factor must leave whole numbers of channels"
             )
         return round(wide)
 
@@ -44,7 +88,7 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"width={width!r}: with other numbers of channels this model does not fit together "
-            f"({error}); allowed is 1"
+            f"({error}); it must be 1"
         ) from error
 
 
