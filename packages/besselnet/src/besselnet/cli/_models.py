@@ -10,12 +10,11 @@ from rich.table import Table
 
 from besselnet.models import (
     ModelDescription,
-    PaperRow,
     count_parameters,
-    create_model,
     describe_model,
     list_models,
     model_info,
+    outline_model,
 )
 
 __all__ = ["models"]
@@ -52,7 +51,7 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     for info in infos:
         counts[info.name] = None
         try:
-            counts[info.name] = count_parameters(create_model(info.name, **images))
+            counts[info.name] = count_parameters(outline_model(info.name, **images))
         except ValueError as error:
             notes[info.name] = str(error)
     if as_json:
@@ -62,7 +61,6 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
                 "summary": info.summary,
                 "symmetry": info.symmetry,
                 "parameters": counts[info.name],
-                "paper_row": info.paper_row,
                 "not_built": notes.get(info.name),
             }
             for info in infos
@@ -70,12 +68,11 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=None)
-    for column in ("name", "parameters", "symmetry", "row of the paper", "what it is"):
+    for column in ("name", "parameters", "symmetry", "what it is"):
         table.add_column(column, justify="right" if column == "parameters" else "left")
     for info in infos:
         count = "not built" if info.name in notes else f"{counts[info.name]:,}"
-        row = _show_row(info.paper_row)
-        table.add_row(info.name, count, info.symmetry, row, info.summary)
+        table.add_row(info.name, count, info.symmetry, info.summary)
     Console().print(table)
     for note in dict.fromkeys(notes.values()):
         typer.echo(f"not built: {note}", err=True)
@@ -102,12 +99,7 @@ def _lines(model: ModelDescription) -> list[tuple[str, str]]:
         ("input sizes", model.sizes),
         ("options", options or "none"),
         ("training", training or "the usual settings"),
-        ("row of the paper", _show_row(model.paper_row)),
     ]
-    if model.code_row is not None:
-        lines.append(("row by its code", _show_row(model.code_row)))
-    if model.extra is not None:
-        lines.append(("needs", f"pip install 'besselnet[{model.extra}]'"))
     size = model.image_size
     lines += [
         ("built for", f"{model.in_channels} x {size} x {size}, {model.num_classes} classes"),
@@ -116,7 +108,3 @@ def _lines(model: ModelDescription) -> list[tuple[str, str]]:
         ("quarter turns", f"change the logits by {model.quarter_turn_error:.1e} (measured)"),
     ]
     return lines
-
-
-def _show_row(row: PaperRow | None) -> str:
-    return "-" if row is None else f"{row.method}, {row.group}"

@@ -1,14 +1,14 @@
-"""Networks by name: the paper's fifteen methods, each built as its authors built it, and our own."""
+"""Networks by name: `create_model` builds them, `list_models` lists them, `save_network` keeps them."""
 
-# Importing a family registers its models.
-from besselnet.models import _bcnn, _gated, _plain, _recommended, _resnet  # noqa: F401
-from besselnet.models._create import create_model, list_pretrained
-from besselnet.models._describe import (
-    ModelDescription,
-    count_parameters,
-    describe_model,
-    paper_models,
-)
+# Importing a family registers its models, in the order of `list_models`: those to start with first.
+# isort: off
+from besselnet.models import _recommended  # noqa: F401
+from besselnet.models._gated import GatedNetwork, GateReport
+from besselnet.models import _bcnn, _plain  # noqa: F401
+# isort: on
+
+from besselnet.models._create import create_model, list_pretrained, outline_model
+from besselnet.models._describe import ModelDescription, count_parameters, describe_model
 from besselnet.models._folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -20,19 +20,21 @@ from besselnet.models._folder import (
 from besselnet.models._registry import (
     ModelInfo,
     ModelRecipe,
-    PaperRow,
     list_models,
     model_info,
     register_model,
 )
+from besselnet.models.template import FeatureMaps
 
 __all__ = [
     "CONFIG_FILE",
     "WEIGHTS_FILE",
+    "FeatureMaps",
+    "GateReport",
+    "GatedNetwork",
     "ModelDescription",
     "ModelInfo",
     "ModelRecipe",
-    "PaperRow",
     "count_parameters",
     "create_model",
     "describe_model",
@@ -41,7 +43,7 @@ __all__ = [
     "load_network",
     "model_info",
     "network_config",
-    "paper_models",
+    "outline_model",
     "read_network_config",
     "register_model",
     "save_network",

@@ -2,53 +2,21 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from besselnet.models._folder import CONFIG_FILE, load_weights, read_network_config
-from besselnet.models._registry import ModelRecipe, model_info
+from besselnet.checks import check_count
+from besselnet.models._folder import CONFIG_FILE, load_network, read_network_config
+from besselnet.models._registry import ModelRecipe, check_options, model_info
+from besselnet.models.template import FeatureMaps
 
-__all__ = ["create_model", "list_pretrained"]
+__all__ = ["create_model", "list_pretrained", "outline_model"]
 
 PACKAGED = Path(__file__).parents[1] / "weights"
-_SHAPE = ("in_channels", "num_classes", "image_size")
-
-
-def create_model(
-    name: str,
-    *,
-    in_channels: int,
-    num_classes: int,
-    image_size: int,
-    pretrained: bool | str = False,
-    **options: Any,
-) -> nn.Module:
-    """Build a model by name.
-
-    Args:
-        name: one of `list_models()`.
-        in_channels: channels of the images.
-        num_classes: length of the logits.
-        image_size: side of the (square) images in pixels.
-        pretrained: the name of weights that come with besselnet (see `list_pretrained`), which also
-            decide the options; or True for those that fit the arguments.
-        options: the model's own options, see `model_info(name).options`.
-
-    Returns:
-        A module: `forward(x)` maps images (N, in_channels, H, W) to logits (N, num_classes),
-        `forward_features(x)` to the feature maps before the global pooling.
-    """
-    info = model_info(name)
-    unknown = [option for option in options if option not in info.options]
-    shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
-    if pretrained and not unknown:
-        folder, options = _choose_pretrained(name, pretrained, shape, options, info.options)
-    model = ModelRecipe(name, **shape, options={**info.options, **options}).build()
-    if pretrained:
-        load_weights(folder, model)
-    return model
 
 
 def list_pretrained(model: str = "*") -> list[str]:
@@ -57,18 +25,116 @@ def list_pretrained(model: str = "*") -> list[str]:
     return sorted(path.parent.relative_to(PACKAGED).as_posix() for path in found)
 
 
+def create_model(
+    name: str,
+    *,
+    in_channels: int | None = None,
+    num_classes: int | None = None,
+    image_size: int | None = None,
+    pretrained: bool | str = False,
+    features_only: bool = False,
+    **options: Any,
+) -> nn.Module:
+    """Build a model by name.
+
+    Args:
+        name: one of `list_models()`.
+        in_channels: channels of the images; by default those of the pretrained weights, or 3. Where the
+            weights have other channels the first layer is adapted: further channels share the weights of
+            the first ones, and of too many those that fall on one channel are added, so that a grey image,
+            repeated over the channels, gives the same answer as before.
+        num_classes: length of the logits; by default that of the pretrained weights, which get a fresh last
+            layer for any other. 0 for no last layer: the model gives the pooled features.
+        image_size: side of the (square) images in pixels; by default that of the pretrained weights, or
+            `model_info(name).default_size`.
+        pretrained: the name of weights that come with besselnet (see `list_pretrained`), which also
+            decide the options; or True for those that fit the arguments.
+        features_only: give the maps of every stage: a `FeatureMaps`, whose `feature_info` describes them.
+        options: the model's own options, see `model_info(name).options`.
+
+    Returns:
+        A module: `forward(x)` maps images (N, in_channels, H, W) to logits (N, num_classes),
+        `forward_features(x)` to the feature maps before the global pooling, (N, num_features, h, w).
+        `get_classifier()` is its last layer, and `reset_classifier(num_classes)` exchanges it.
+    """
+    given = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
+    shape = {key: value for key, value in given.items() if value is not None}
+    if pretrained:
+        model = _adapted(load_network(_choose_pretrained(name, pretrained, shape, options)), shape)
+    elif features_only or "num_classes" in shape:
+        model = _recipe(name, {"num_classes": 1, **shape}, options).build()
+    else:
+        raise ValueError(
+            "num_classes=None: must be given without pretrained weights; 0 for features"
+        )
+    return FeatureMaps(model) if features_only else model.train()
+
+
+def outline_model(
+    name: str,
+    *,
+    in_channels: int = 3,
+    num_classes: int = 0,
+    image_size: int | None = None,
+    **options: Any,
+) -> nn.Module:
+    """A model without values, to count and to look at: parameters have shapes, on the device "meta".
+
+    The arguments are `create_model`'s. A model whose layers compute while they are built has values.
+    """
+    shape = {"in_channels": in_channels, "num_classes": num_classes}
+    if image_size is not None:
+        shape["image_size"] = image_size
+    return _recipe(name, shape, options).outline()
+
+
+def _recipe(name: str, shape: Mapping[str, int], options: Mapping[str, Any]) -> ModelRecipe:
+    info = model_info(name)
+    common = {"in_channels": 3, "image_size": info.default_size, **shape}
+    return ModelRecipe(name, **common, options={**info.options, **options})
+
+
+def _adapted(model: nn.Module, shape: Mapping[str, int]) -> nn.Module:
+    """A pretrained network for other channels of images and another number of classes."""
+    recipe: ModelRecipe = model.recipe  # type: ignore[assignment]
+    channels = check_count("in_channels", shape.get("in_channels", recipe.in_channels))
+    classes = shape.get("num_classes", recipe.num_classes)
+    if channels != recipe.in_channels:
+        trained, model = model, replace(recipe, in_channels=channels).build()
+        expected = model.state_dict()
+        model.load_state_dict(
+            {
+                name: tensor
+                if tensor.shape == expected[name].shape
+                else _refitted(tensor, channels)
+                for name, tensor in trained.state_dict().items()
+            }
+        )
+        object.__setattr__(model, "classes", trained.classes)
+    if classes != recipe.num_classes:
+        model.reset_classifier(classes)  # type: ignore[operator]
+    return model
+
+
+def _refitted(weight: Tensor, channels: int) -> Tensor:
+    """Weights (O, C, ...) for another number of input channels, with the same sum over them."""
+    place = torch.arange(max(channels, weight.shape[1]))
+    source, target = place % weight.shape[1], place % channels
+    shares = weight[:, source] / source.bincount()[source].view(-1, *[1] * (weight.ndim - 2))
+    fitted = weight.new_zeros(weight.shape[0], channels, *weight.shape[2:])
+    return fitted.index_add_(1, target, shares)
+
+
 def _choose_pretrained(
-    model: str,
-    wanted: bool | str,
-    shape: Mapping[str, int],
-    options: Mapping[str, Any],
-    defaults: Mapping[str, Any],
-) -> tuple[Path, dict[str, Any]]:
-    """The folder of the weights that a call of `create_model` asks for, and the options of the network.
+    model: str, wanted: bool | str, shape: Mapping[str, int], options: Mapping[str, Any]
+) -> Path:
+    """The folder of the weights that a call of `create_model` asks for.
 
     A name stands for these weights, with the options they were trained with; True for the weights that fit
     the network as it was asked for. `ValueError` with all there is if nothing fits.
     """
+    defaults = model_info(model).options
+    check_options(model, options)
     folders = {name.split("/")[1]: PACKAGED / name for name in list_pretrained(model)}
     if isinstance(wanted, str) and wanted not in folders:
         raise ValueError(
@@ -79,39 +145,28 @@ def _choose_pretrained(
     configs = {name: read_network_config(folders[name]) for name in chosen}
     # What was not asked for is as in the folder for a name, and by default for True.
     asked = dict(options) if isinstance(wanted, str) else {**defaults, **options}
-    asked = json.loads(json.dumps(asked))
-    differences = {
-        name: _differences(config, shape, asked, defaults) for name, config in configs.items()
-    }
+    if "image_size" in shape:
+        asked["image_size"] = shape["image_size"]
+    differences = {name: _differences(config, asked) for name, config in configs.items()}
     fitting = [name for name, reasons in differences.items() if not reasons]
-    if len(fitting) == 1:
-        name = fitting[0]
-        return folders[name], configs[name]["options"]
+    # Of several, those that need not be adapted.
+    exact = [name for name in fitting if not _differences(configs[name], shape)]
+    if len(fitting) == 1 or len(exact) == 1:
+        return folders[(exact or fitting)[0]]
     if fitting:
         raise ValueError(f"pretrained=True: {', '.join(fitting)} fit; say which by its name")
     reasons = "; ".join(f"{name} has {', '.join(why)}" for name, why in differences.items())
     raise ValueError(
-        f"pretrained={wanted!r}: no weights of {model!r} fit"
-        + (
-            f" ({reasons}). Build it as they ask and exchange its head to fine-tune"
-            if reasons
-            else ""
-        )
-        + f"; in all there are: {', '.join(list_pretrained()) or 'none'}"
+        f"pretrained={wanted!r}: no weights of {model!r} fit{f' ({reasons})' if reasons else ''}"
+        f"; in all there are: {', '.join(list_pretrained()) or 'none'}"
     )
 
 
-def _differences(
-    config: Mapping[str, Any],
-    shape: Mapping[str, int],
-    asked: Mapping[str, Any],
-    defaults: Mapping[str, Any],
-) -> list[str]:
+def _differences(config: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
     """What weights were trained with, where it is not what was asked for."""
-    trained = {**json.loads(json.dumps(dict(defaults))), **config["options"]}
-    trained |= {key: config[key] for key in _SHAPE}
+    trained = {**config, **config["options"]}
     return [
         f"{key}={trained.get(key)!r}"
-        for key, value in {**shape, **asked}.items()
+        for key, value in json.loads(json.dumps(dict(asked))).items()
         if trained.get(key) != value
     ]

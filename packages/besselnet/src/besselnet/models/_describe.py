@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from besselnet.models._create import create_model
-from besselnet.models._registry import PaperRow, list_models, model_info
+from besselnet.models._registry import model_info
 
-__all__ = ["ModelDescription", "count_parameters", "describe_model", "paper_models"]
+__all__ = ["ModelDescription", "count_parameters", "describe_model"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class ModelDescription:
     """A model built for one kind of images.
 
     Attributes:
-        name, summary, symmetry, exactness, sizes, options, training, paper_row, code_row, extra: as
-            in `ModelInfo`.
+        name, summary, symmetry, exactness, sizes, options, training: as in `ModelInfo`.
         in_channels, num_classes, image_size: what it was built for.
         parameters: learned numbers.
         multiply_adds: multiplications and additions of convolutions and matrix products for one
@@ -36,9 +35,6 @@ class ModelDescription:
     sizes: str
     options: dict[str, Any]
     training: dict[str, Any]
-    paper_row: PaperRow | None
-    code_row: PaperRow | None
-    extra: str | None
     in_channels: int
     num_classes: int
     image_size: int
@@ -79,9 +75,6 @@ def describe_model(
         sizes=info.sizes,
         options={**info.options, **options},
         training=dict(info.training),
-        paper_row=info.paper_row,
-        code_row=info.code_row,
-        extra=info.extra,
         in_channels=in_channels,
         num_classes=num_classes,
         image_size=image_size,
@@ -127,20 +120,3 @@ def _settle_statistics(model: nn.Module, images: Tensor) -> None:
         model.train()(images)
     for layer, momentum in zip(layers, momenta):
         layer.momentum = momentum
-
-
-def paper_models() -> dict[PaperRow, dict[str, str | None]]:
-    """Which model stands for each row of the paper's tables.
-
-    `"by_name"` is the model that the row's name means; `"by_code"` the one that the published
-    experiment code ran under that name, or None where the two agree.
-    """
-    rows: dict[PaperRow, dict[str, str | None]] = {}
-    infos = [model_info(name) for name in list_models()]
-    for info in infos:
-        if info.paper_row is not None:
-            rows[info.paper_row] = {"by_name": info.name, "by_code": None}
-    for info in infos:
-        if info.code_row is not None:
-            rows[info.code_row]["by_code"] = info.name
-    return rows

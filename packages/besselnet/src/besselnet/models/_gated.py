@@ -14,17 +14,180 @@ smallest, with K classes and the smoothing s.)
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
-from besselnet.models._gate import GateReport, SymmetryGate, held_out_share, image_keys
+from besselnet.checks import check_count, check_number
 from besselnet.models._recommended import recommended
-from besselnet.models._registry import register_model
-from besselnet.nn import BesselConv2d, evaluating
+from besselnet.models._registry import note_classes, register_model
+from besselnet.nn import evaluating
 
-__all__ = ["BRANCHES", "GatedNetwork", "gated"]
+__all__ = ["BRANCHES", "GateReport", "GatedNetwork", "SymmetryGate", "gated"]
+
+# The last answers that are remembered.
+WINDOW = 1024
+DRAWINGS = 500
+# One standard error above the lowest cost, a branch is the better one in about this share of drawings.
+LEAST_WEIGHT = 1 / 6
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """What the gate knows; ``print`` shows it as a table.
+
+    Attributes:
+        names: of the branches.
+        chosen: the branch that the gate opens for.
+        images: number of different held-out images that the choice rests on.
+        errors: share of them that each branch gets wrong; NaN before the first image.
+        prices: what is added for the symmetries that a branch gives up.
+        weights: share of drawings in which each branch has the lowest cost. They add up to 1, and a branch
+            that is out of the question has 0.
+    """
+
+    names: tuple[str, ...]
+    chosen: str
+    images: int
+    errors: tuple[float, ...]
+    prices: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{'branch':<10}{'error':>8}{'price':>8}{'weight':>8}"]
+        for name, error, price, weight in zip(self.names, self.errors, self.prices, self.weights):
+            mark = "  chosen" if name == self.chosen else ""
+            lines.append(f"{name:<10}{error:>8.1%}{price:>8.1%}{weight:>8.2f}{mark}")
+        return "\n".join([*lines, f"judged on {self.images} held-out images"])
+
+
+class SymmetryGate(nn.Module):
+    """Remembers which held-out images each branch got wrong, and chooses a branch.
+
+    Judged on images that a branch has learned from, the branch with the fewest constraints wins. Judged on
+    other images it wins only where the constraints of the others are wrong; where they are right all do about
+    equally well, and chance would decide. So a branch pays for the symmetries that it gives up,
+
+        cost = share of held-out images it gets wrong + price,
+
+    and what the images cannot decide is decided for the larger symmetry: the held-out images are drawn anew
+    many times (bootstrap), the *weight* of a branch is the share of drawings in which its cost is the lowest,
+    and of the branches with a weight of at least 1/6 the gate opens for the one with the lowest price. For
+    two branches that is the one-standard-error rule of Breiman et al., *Classification and Regression Trees*
+    (1984).
+
+    It looks at the last quarter of the answers that it was shown, at most 1024: the branches improve while
+    it watches. Answers to the same image count as one, their mean. Before it was shown any, it chooses the
+    branch with the lowest price.
+
+    Args:
+        names: of the branches.
+        prices: of each branch, as a share of images, >= 0.
+    """
+
+    wrong: Tensor
+    keys: Tensor
+    seen: Tensor
+
+    def __init__(self, names: Sequence[str], prices: Sequence[float]) -> None:
+        super().__init__()
+        self.names = tuple(names)
+        self.prices = tuple(prices)
+        self.register_buffer("wrong", torch.zeros(WINDOW, len(names), dtype=torch.bool))
+        self.register_buffer("keys", torch.zeros(WINDOW, dtype=torch.int64))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def observe(self, keys: Tensor, wrong: Tensor) -> None:
+        """Remember which branches were wrong, (images, branches), on the images of these keys, (images,)."""
+        count = len(keys)
+        places = (torch.arange(count, device=self.keys.device) + self.seen)[-WINDOW:] % WINDOW
+        self.keys[places] = keys[-WINDOW:]
+        self.wrong[places] = wrong[-WINDOW:]
+        self.seen += count
+
+    def forget(self) -> None:
+        """Forget all answers, as if no image had been shown."""
+        self.seen.zero_()
+
+    def errors(self) -> Tensor:
+        """How often each branch is wrong on each of the images that count, (images, branches)."""
+        count = min(WINDOW, (int(self.seen) + 3) // 4)
+        places = (torch.arange(count, device=self.keys.device) + (self.seen - count)) % WINDOW
+        _, image, answers = self.keys[places].unique(return_inverse=True, return_counts=True)
+        total = torch.zeros(len(answers), len(self.names), device=self.keys.device)
+        total.index_add_(0, image, self.wrong[places].float())
+        return total / answers[:, None]
+
+    def weights(self) -> Tensor:
+        """The share of drawings of the held-out images in which each branch has the lowest cost."""
+        errors = self.errors().cpu()
+        draws = _draws()[:, : len(errors)]
+        mean = draws @ errors / draws.sum(1, keepdim=True).clamp(min=1)
+        best = (mean + torch.tensor(self.prices)).argmin(1)
+        return best.bincount(minlength=len(self.names)) / DRAWINGS
+
+    def choice(self) -> int:
+        """The number of the branch that the gate opens for."""
+        weights = self.weights().tolist()
+        return min(
+            range(len(self.names)),
+            key=lambda i: (weights[i] < LEAST_WEIGHT, self.prices[i], -weights[i]),
+        )
+
+    def extra_repr(self) -> str:
+        return f"names={self.names}, prices={self.prices}"
+
+    def report(self) -> GateReport:
+        """Errors, prices and weights of all branches."""
+        errors = self.errors()
+        return GateReport(
+            names=self.names,
+            chosen=self.names[self.choice()],
+            images=len(errors),
+            errors=tuple(errors.mean(0).tolist()),
+            prices=self.prices,
+            weights=tuple(self.weights().tolist()),
+        )
+
+
+@lru_cache(maxsize=1)
+def _draws() -> Tensor:
+    """How often each image is drawn in each drawing: the Poisson form of the bootstrap."""
+    return torch.poisson(
+        torch.ones(DRAWINGS, WINDOW, device="cpu"), generator=torch.Generator().manual_seed(0)
+    )
+
+
+def image_keys(images: Tensor) -> Tensor:
+    """A number for each image (N, ...), from 0 to 2^31 - 1: a hash of its pixels.
+
+    It is the same in every epoch, in every order, in every process and after every restart, as long as the
+    image is not changed: an augmented copy has another key.
+    """
+    return _hashed(images.detach().float().flatten(1).contiguous().view(torch.int32).long())
+
+
+def index_keys(indices: Tensor) -> Tensor:
+    """The same for numbers of images in a data set, (N,): what is done to the pixels does not matter."""
+    return _hashed(torch.stack([indices, indices**2], 1))
+
+
+def _hashed(numbers: Tensor) -> Tensor:
+    """Integers (N, M) to one key for each row."""
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randint(-(2**62), 2**62, numbers.shape[1:], generator=generator)
+    # Sums of products modulo 2^64; the upper bits depend on all bits of all numbers.
+    return (numbers * factors.to(numbers.device)).sum(1) >> 32 & 0x7FFFFFFF
+
+
+def held_out_share(keys: Tensor, share: float) -> Tensor:
+    """Which keys belong to the given share of all images."""
+    return keys < share * 2**31
+
 
 # How many steps a branch is from the largest symmetry. Turns and mirror images are exact and cost nothing:
 # a branch that gives one of them up pays for it. Scales are kept approximately and take three times the
@@ -44,8 +207,12 @@ class GatedNetwork(nn.Module):
 
     In evaluation the chosen branch alone is computed.
 
+    Which images are held out is decided by their numbers in the data set, if the training loop tells them
+    with `begin_batch`, as `besselnet.train.fit` does. Any other loop must not augment the images: there their
+    pixels decide, and a changed copy of a held-out image is another image, from which branches may learn.
+
     Args:
-        branches: networks by name, each with `forward_features`.
+        branches: networks by name, each a `TemplateNetwork`.
         prices: of each branch, see `SymmetryGate`.
         held_out: share of the images that the gate judges by; 0 leaves it to `judge`.
     """
@@ -57,6 +224,38 @@ class GatedNetwork(nn.Module):
         self.branches = nn.ModuleList(branches.values())
         self.gate = SymmetryGate(tuple(branches), prices)
         self.held_out = held_out
+        self._indices: Tensor | None = None
+
+    def extra_repr(self) -> str:
+        return f"held_out={self.held_out}"
+
+    @property
+    def num_features(self) -> int:
+        """Channels of the feature maps of the chosen branch."""
+        return int(self.branches[self.gate.choice()].num_features)  # type: ignore[arg-type]
+
+    def get_classifier(self) -> nn.Module:
+        """The dense layer of the chosen branch."""
+        head: nn.Module = self.branches[self.gate.choice()].get_classifier()  # type: ignore[operator]
+        return head
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Put fresh dense layers into all branches; the gate forgets what it knew of the old ones.
+
+        There is no network without a dense layer: the gate judges by classes. For features take `pruned()`.
+        """
+        _check_classes(num_classes)
+        for branch in self.branches:
+            branch.reset_classifier(num_classes)  # type: ignore[operator]
+        self.gate.forget()
+        note_classes(self, num_classes)
+
+    def begin_batch(self, indices: Tensor) -> None:
+        """Tell which images of the data set come next in training, as integers (N,).
+
+        They hold for the next call in training mode, once.
+        """
+        self._indices = indices
 
     def chosen(self) -> str:
         """The name of the branch that answers."""
@@ -84,7 +283,7 @@ class GatedNetwork(nn.Module):
         if not self.training:
             logits: Tensor = self.branches[self.gate.choice()](x)
             return logits
-        keys = image_keys(x)
+        keys = self._keys(x)
         held_out = held_out_share(keys, self.held_out)
         learned = (~held_out).nonzero().squeeze(1)
         # Batch normalisation needs two images: in a small batch some branches rest.
@@ -105,6 +304,17 @@ class GatedNetwork(nn.Module):
         # Processes that train together wait for a gradient of every parameter.
         nothing = [parameter.sum() * 0 for branch in idle for parameter in branch.parameters()]
         return sum(nothing, torch.cat(answers)[torch.cat(rows).argsort()])
+
+    def _keys(self, x: Tensor) -> Tensor:
+        """Keys of the images, by their numbers if they were told."""
+        indices, self._indices = self._indices, None
+        if indices is None:
+            return image_keys(x)
+        if indices.shape != (len(x),):
+            raise ValueError(
+                f"begin_batch was told the numbers of {tuple(indices.shape)} images: must be ({len(x)},)"
+            )
+        return index_keys(indices.to(x.device, torch.int64))
 
     def _abstain(self, images: Tensor, keys: Tensor) -> Tensor:
         """Logits of nearly 0, whose gradient tells the gate the labels."""
@@ -132,6 +342,7 @@ class GatedNetwork(nn.Module):
     exactness="that of the chosen branch",
     sizes="from 8 pixels",
     smallest_size=8,
+    default_size=64,
 )
 def gated(
     *,
@@ -145,7 +356,7 @@ def gated(
     held_out: float = 0.2,
     price: float = 0.02,
 ) -> GatedNetwork:
-    """Our own with each symmetry and with none, in parallel; the data choose one of them.
+    """besselnet_small with each symmetry and with none, in parallel: the data choose one of them.
 
     Args:
         in_channels: channels of the images.
@@ -161,29 +372,24 @@ def gated(
     unknown = [name for name in branches if name not in BRANCHES]
     if isinstance(branches, str) or not branches or unknown or len(set(branches)) < len(branches):
         raise ValueError(
-            f"branches={branches!r}: allowed are one or more of {', '.join(BRANCHES)}, each once"
+            f"branches={branches!r}: must be one or more of {', '.join(BRANCHES)}, each once"
         )
-    if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
-        raise ValueError(f"held_out={held_out!r}: allowed is a number >= 0 and < 1")
-    if not isinstance(price, int | float) or not 0 <= price < float("inf"):
-        raise ValueError(f"price={price!r}: allowed is a finite number >= 0")
+    check_number("held_out", held_out, least=0, below=1)
+    check_number("price", price, least=0)
+    _check_classes(num_classes)
 
     def branch(name: str) -> nn.Module:
         plain = name == "plain"
-        network = recommended(
+        return recommended(
             in_channels=in_channels,
             num_classes=num_classes,
             image_size=image_size,
             width=width / 2 if plain else width,
-            symmetry="O(2)" if name.startswith("O(2)") else "SO(2)",
+            symmetry="none" if plain else name.removesuffix("+"),
+            scales=_SCALES if name.endswith("+") else None,
             kernel_size=kernel_size,
             low_pass=0.0 if plain else low_pass,
         )
-        if plain:
-            _exchange(network, _plain_conv)
-        elif name.endswith("+"):
-            _exchange(network, _multi_scale_conv)
-        return network
 
     return GatedNetwork(
         {name: branch(name) for name in branches},
@@ -192,34 +398,10 @@ def gated(
     )
 
 
-def _exchange(network: nn.Module, make: Callable[[BesselConv2d], nn.Module]) -> None:
-    for name, layer in list(network.named_modules()):
-        if isinstance(layer, BesselConv2d):
-            network.set_submodule(name, make(layer))
-
-
-def _plain_conv(layer: BesselConv2d) -> nn.Module:
-    return nn.Conv2d(
-        layer.in_channels,
-        layer.out_channels,
-        layer.kernel_size,
-        padding=layer.padding,
-        bias=layer.bias is not None,
-    )
-
-
-def _multi_scale_conv(layer: BesselConv2d) -> nn.Module:
-    return BesselConv2d(
-        layer.in_channels,
-        layer.out_channels,
-        layer.kernel_size,
-        padding=layer.padding,
-        bias=layer.bias is not None,
-        symmetry=layer.symmetry,
-        cutoff=layer.cutoff,
-        scales=_SCALES,
-        response=layer.response,
-        sampling=layer.sampling,
-        mode_norms=layer.spec.mode_norms,
-        algorithm=layer.algorithm,
-    )
+def _check_classes(num_classes: int) -> None:
+    if num_classes == 0:
+        raise ValueError(
+            "num_classes=0: must be >= 1 for a network whose branches are chosen by their answers; take "
+            "features from model.pruned(), or build 'besselnet_small'"
+        )
+    check_count("num_classes", num_classes)

@@ -4,12 +4,14 @@ Stages of two convolutions with signed responses, batch normalisation and ReLU; 
 between the stages until the maps are as small as a kernel; a global mean and one dense layer.
 """
 
+from collections.abc import Sequence
+
 from torch import nn
 
+from besselnet.checks import check_choice, check_count, check_number
 from besselnet.functional import Algorithm, Response
-from besselnet.functional._basis import check_choice
 from besselnet.models._registry import register_model
-from besselnet.models.template import TemplateNetwork
+from besselnet.models.template import Stage, TemplateNetwork
 from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
 
 __all__ = ["recommended"]
@@ -47,9 +49,9 @@ def recommended(
     symmetry: str = "SO(2)",
     kernel_size: int = 7,
     cutoff: str | float = "strong",
+    scales: Sequence[int] | None = None,
     response: Response = "signed",
     sampling: str = "cubic",
-    mode_norms: str = "unit",
     low_pass: float = 0.8,
     activation: str = "relu",
     normalization: str = "batch",
@@ -66,11 +68,11 @@ def recommended(
         num_classes: length of the logits.
         image_size: side of the images; decides the number of stages.
         width: factor on the channels.
-        symmetry: "SO(2)", or "O(2)" to ignore mirror images as well.
+        symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.
         kernel_size: side of all kernels but the first, which has 2 pixels more; odd.
-        cutoff, response, sampling, mode_norms, algorithm: as in `BesselConv2d`.
+        cutoff, scales, response, sampling, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian on the input, 0 for none: what is finer than a few
-            pixels changes when a picture is turned and sampled anew.
+            pixels changes when a picture is rotated and sampled anew.
         activation: "relu", "gelu" or "softsign".
         normalization: "batch", "attentive" or "none".
         pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for plain averages.
@@ -79,24 +81,41 @@ def recommended(
         last_padding: "valid": the last convolution sees whole neighbourhoods only, and the maps shrink,
             at 28 pixels to a single one that sees the whole image; or "same".
     """
-    if not isinstance(width, (int, float)) or isinstance(width, bool) or width <= 0:
-        raise ValueError(f"width={width!r}: allowed is a number > 0")
-    if not isinstance(kernel_size, int) or kernel_size < 3 or kernel_size % 2 == 0:
-        raise ValueError(f"kernel_size={kernel_size!r}: allowed is an odd integer >= 3")
-    if image_size < kernel_size:
-        raise ValueError(f"image_size={image_size}: allowed is kernel_size={kernel_size} or more")
+    check_number("width", width, above=0)
+    check_choice("symmetry", symmetry, ("SO(2)", "O(2)", "none"))
+    if check_count("kernel_size", kernel_size, 3) % 2 == 0:
+        raise ValueError(f"kernel_size={kernel_size}: must be an odd integer >= 3")
+    check_count("image_size", image_size, kernel_size)
     check_choice("activation", activation, tuple(_ACTIVATIONS))
     check_choice("normalization", normalization, tuple(_NORMALIZATIONS))
-    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
-        raise ValueError(f"depth={depth!r}: allowed is an integer >= 1")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout!r}: allowed is a number in [0, 1)")
+    check_count("depth", depth)
+    check_number("dropout", dropout, least=0, below=1)
     check_choice("last_padding", last_padding, ("same", "valid"))
+
+    def convolution(n_in: int, n_out: int, size: int, padding: int) -> nn.Module:
+        bias = normalization == "none"  # a normalisation takes a constant out again
+        if symmetry == "none":
+            return nn.Conv2d(n_in, n_out, size, padding=padding, bias=bias)
+        return BesselConv2d(
+            n_in,
+            n_out,
+            size,
+            padding=padding,
+            bias=bias,
+            symmetry=symmetry,
+            cutoff=cutoff,
+            scales=scales,
+            response=response,
+            sampling=sampling,
+            algorithm=algorithm,
+        )
+
     layers: list[nn.Module] = []
     if low_pass:
         layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
     stages = num_stages(image_size, kernel_size)
     current, size = in_channels, kernel_size + 2
+    ends = []
     for stage in range(stages):
         if stage:
             layers.append(BlurPool2d(sigma=pool_blur))
@@ -104,46 +123,37 @@ def recommended(
         for number, channels in enumerate([first, *[further] * (depth - 1)], start=1):
             last = stage == stages - 1 and number == depth
             following = max(1, int(channels * width + 1e-9))
+            padding = 0 if last and last_padding == "valid" else size // 2
             layers += [
-                BesselConv2d(
-                    current,
-                    following,
-                    size,
-                    padding=0 if last and last_padding == "valid" else size // 2,
-                    bias=normalization == "none",  # a normalisation takes a constant out again
-                    symmetry=symmetry,
-                    cutoff=cutoff,
-                    response=response,
-                    sampling=sampling,
-                    mode_norms=mode_norms,
-                    algorithm=algorithm,
-                ),
+                convolution(current, following, size, padding),
                 _NORMALIZATIONS[normalization](following),
                 _ACTIVATIONS[activation](),
             ]
             current, size = following, kernel_size
+        ends.append(Stage(len(layers) - 1, current, 2**stage))
     if dropout:
         # Whole maps: the mean over the pixels would even out what is left out pixel by pixel.
         layers.append(nn.Dropout2d(dropout))
     smallest = kernel_size * 2 ** (stages - 1)
-    return TemplateNetwork(nn.Sequential(*layers), current, num_classes, smallest)
+    return TemplateNetwork(nn.Sequential(*layers), current, num_classes, smallest, stages=ends)
 
 
 def _register(name: str, width: float, summary: str) -> None:
     register_model(
         name,
-        symmetry="SO(2), or O(2) by option",
+        symmetry="SO(2); O(2) by option",
         exactness=(
             "quarter turns (and mirror images with O(2)) exact to rounding at every size; other angles "
             "up to the sampling of kernels and images"
         ),
         sizes="from 7 pixels; once built, from the largest 7 * 2**n below the size it was built for",
         smallest_size=7,
+        default_size=64,
         summary=summary,
         defaults={"width": width},
         training=_TRAINING,
     )(recommended)
 
 
-_register("besselnet_small", 1.7, "our own, about 110 000 parameters at 28 pixels: start here")
-_register("besselnet_base", 3.4, "our own, about 440 000 parameters at 28 pixels: for more images")
+_register("besselnet_small", 1.7, "start here: about 110 000 parameters at 28 pixels")
+_register("besselnet_base", 3.4, "for more images: about 440 000 parameters at 28 pixels")

@@ -4,9 +4,9 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,20 +16,12 @@ from besselnet.checks import check_count
 __all__ = [
     "ModelInfo",
     "ModelRecipe",
-    "PaperRow",
     "list_models",
     "model_info",
     "register_model",
 ]
 
 Builder = Callable[..., nn.Module]
-
-
-class PaperRow(NamedTuple):
-    """A row of the paper's result tables, spelled as in its published numbers."""
-
-    method: str
-    group: str
 
 
 @dataclass(frozen=True)
@@ -43,12 +35,9 @@ class ModelInfo:
         exactness: how exactly it does so.
         sizes: which input sizes it takes, in words.
         smallest_size: the smallest side, in pixels, that some setting of its options accepts.
+        default_size: the side, in pixels, that it is built for if nothing is said.
         options: the name and default of everything `create_model` accepts beyond the three
             arguments that every model has.
-        paper_row: the row of the paper that this model is, going by the row's name.
-        code_row: the row that this model is going by the paper's published experiment code, where
-            that differs from the name.
-        extra: the optional dependency group it needs, if any.
         training: settings of training that suit it, by the names that `besselnet train` knows.
     """
 
@@ -58,11 +47,9 @@ class ModelInfo:
     exactness: str
     sizes: str
     smallest_size: int
+    default_size: int
     options: Mapping[str, Any]
     build: Builder
-    paper_row: PaperRow | None = None
-    code_row: PaperRow | None = None
-    extra: str | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -88,14 +75,10 @@ class ModelRecipe:
 
     def build(self) -> nn.Module:
         """The network, with fresh weights and this recipe as ``model.recipe``."""
-        info = model_info(self.name)
-        unknown = [option for option in self.options if option not in info.options]
-        if unknown:
-            allowed = ", ".join(info.options) or "none"
-            raise ValueError(f"{self.name!r} has no option {unknown[0]!r}; its options: {allowed}")
+        info = check_options(self.name, self.options)
         shape = {
             "in_channels": check_count("in_channels", self.in_channels),
-            "num_classes": check_count("num_classes", self.num_classes),
+            "num_classes": check_count("num_classes", self.num_classes, 0),
             "image_size": check_count("image_size", self.image_size, info.smallest_size),
         }
         model = info.build(**shape, **self.options)
@@ -119,6 +102,14 @@ def set_recipe(model: nn.Module, recipe: ModelRecipe) -> None:
     object.__setattr__(model, "recipe", recipe)
 
 
+def note_classes(model: nn.Module, num_classes: int) -> None:
+    """Note on a model that it now answers for another number of classes, whose names are not known."""
+    recipe = getattr(model, "recipe", None)
+    if recipe is not None:
+        set_recipe(model, replace(recipe, num_classes=num_classes))
+    object.__setattr__(model, "classes", None)
+
+
 def _as_tuples(value: Any) -> Any:
     return tuple(_as_tuples(item) for item in value) if isinstance(value, list | tuple) else value
 
@@ -134,10 +125,8 @@ def register_model(
     exactness: str,
     sizes: str,
     smallest_size: int,
+    default_size: int | None = None,
     summary: str | None = None,
-    paper_row: PaperRow | None = None,
-    code_row: PaperRow | None = None,
-    extra: str | None = None,
     fixed: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
@@ -145,11 +134,15 @@ def register_model(
     """Add the decorated builder to the list of models.
 
     The builder takes `in_channels`, `num_classes` and `image_size` by keyword and returns a module
-    with `forward_features(x) -> (N, C, h, w)` and `forward(x) -> (N, num_classes)`. Its further
-    keyword arguments become the options of the model and must have defaults, except those in
-    `fixed`, which tell this model from others of the same builder; `defaults` gives this model's own
+    with `forward_features(x) -> (N, C, h, w)` and `forward(x) -> (N, num_classes)`, or the pooled features
+    (N, C) for `num_classes=0`. `besselnet.models.template.TemplateNetwork` is such a module, and has the
+    other methods that `create_model` promises.
+
+    The builder's further keyword arguments become the options of the model and must have defaults, except
+    those in `fixed`, which tell this model from others of the same builder; `defaults` gives this model's own
     defaults to some of them. `training` holds the settings of training that suit the model, where they
-    are not the usual ones. Without `summary`, the first line of the builder's docstring is used.
+    are not the usual ones. Without `summary`, the first line of the builder's docstring is used, and without
+    `default_size` the smallest size.
     """
     settings = dict(fixed or {})
     own = dict(defaults or {})
@@ -175,11 +168,9 @@ def register_model(
             exactness=exactness,
             sizes=sizes,
             smallest_size=smallest_size,
+            default_size=smallest_size if default_size is None else default_size,
             options=options,
             build=functools.partial(build, **settings, **own),
-            paper_row=paper_row,
-            code_row=code_row,
-            extra=extra,
             training=dict(training or {}),
         )
         return build
@@ -188,8 +179,11 @@ def register_model(
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Names of the registered models that match a shell pattern such as `"bcnn*"`, sorted."""
-    return sorted(name for name in _MODELS if fnmatchcase(name, pattern))
+    """Names of the registered models that match a shell pattern such as `"bcnn*"`.
+
+    They come in the order of registration: those to start with first, then the paper's, then your own.
+    """
+    return [name for name in _MODELS if fnmatchcase(name, pattern)]
 
 
 def model_info(name: str) -> ModelInfo:
@@ -199,3 +193,13 @@ def model_info(name: str) -> ModelInfo:
         hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(list_models())}"
         raise ValueError(f"no model is named {name!r}; {hint}")
     return _MODELS[name]
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> ModelInfo:
+    """What the model says about itself, if it has all of these options."""
+    info = model_info(name)
+    unknown = [option for option in options if option not in info.options]
+    if unknown:
+        allowed = ", ".join(info.options) or "none"
+        raise ValueError(f"{name!r} has no option {unknown[0]!r}; its options: {allowed}")
+    return info

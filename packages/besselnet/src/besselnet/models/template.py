@@ -1,27 +1,32 @@
-"""The one architecture that the paper gives to every method it compares.
+"""The one architecture that the paper gives to every method it compares, and the frame of all networks here.
 
 Six convolutions (k = 9, 7, 7, 7, 7, 7) of 8, 16, 24, 24, 32, 40 channels times a width, each
 followed by normalisation and activation; 2 x 2 pooling after the second and the fourth; a global
 pooling and one dense layer. What differs between images is the padding alone.
 
 Average pooling is `average_pool`: on maps with an odd side, windows of 2 x 2 pixels that start at
-one corner would drop the last row and column, a turned image would be pooled on another grid, and
+one corner would drop the last row and column, a rotated image would be pooled on another grid, and
 quarter turns would no longer be exact. Of the paper's images that concerns those of 128 pixels,
 whose second pooled maps have 45.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from besselnet.functional._basis import check_choice
+from besselnet.checks import check_choice, check_count, check_number
+from besselnet.models._registry import note_classes
 from besselnet.nn import BlurPool2d
 
 __all__ = [
     "CHANNELS",
     "KERNEL_SIZES",
     "PADDINGS",
+    "SIZES",
+    "FeatureMaps",
+    "Stage",
     "TemplateNetwork",
     "Width",
     "average_pool",
@@ -30,6 +35,7 @@ __all__ = [
     "scaled_channels",
     "smallest_side",
     "stack_template",
+    "template_stages",
 ]
 
 KERNEL_SIZES = (9, 7, 7, 7, 7, 7)
@@ -39,10 +45,26 @@ PADDINGS = {
     "malaria": (4, 3, 3, 0, 0, 0),
     "galaxy10": (0, 0, 0, 0, 0, 0),
 }
+# Which images the template takes, for `register_model`.
+SIZES = "at least 28 (mnist padding), 64 (malaria) or 90 (galaxy10)"
 _POOL_AFTER = (1, 3)
 
 Width = float | Sequence[int]
 Fields = TypeVar("Fields")
+
+
+class Stage(NamedTuple):
+    """Layers of a network that work at one resolution.
+
+    Attributes:
+        layer: place of the last of them in the network's `features`.
+        channels: of the maps that it gives.
+        reduction: pixels of the image from one pixel of these maps to the next.
+    """
+
+    layer: int
+    channels: int
+    reduction: int
 
 
 def choose_padding(image_size: int, padding_scheme: str | None = None) -> tuple[int, ...]:
@@ -61,7 +83,7 @@ def choose_padding(image_size: int, padding_scheme: str | None = None) -> tuple[
     least = smallest_side(padding)
     if image_size < least:
         raise ValueError(
-            f"image_size is {image_size}; padding_scheme={padding_scheme!r} needs at least {least}"
+            f"image_size={image_size}: must be at least {least} for padding_scheme={padding_scheme!r}"
         )
     return padding
 
@@ -89,16 +111,12 @@ def scaled_channels(width: Width) -> tuple[int, ...]:
     are taken as they are.
     """
     if isinstance(width, Sequence) and not isinstance(width, str):
-        if len(width) == len(CHANNELS) and all(_is_count(channels) for channels in width):
-            return tuple(width)
-    elif isinstance(width, int | float) and not isinstance(width, bool) and width > 0:
-        # 40 * 0.725 is 29 on paper and 28.999... in floating point.
-        return tuple(max(1, int(channels * width + 1e-9)) for channels in CHANNELS)
-    raise ValueError(f"width={width!r}: allowed are a number > 0 or six integers >= 1")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if len(width) != len(CHANNELS):
+            raise ValueError(f"width={width!r}: must be a number > 0 or six integers >= 1")
+        return tuple(check_count("width", channels) for channels in width)
+    factor = check_number("width", width, above=0)
+    # 40 * 0.725 is 29 on paper and 28.999... in floating point.
+    return tuple(max(1, int(channels * factor + 1e-9)) for channels in CHANNELS)
 
 
 def stack_template(
@@ -128,6 +146,13 @@ def stack_template(
     return nn.Sequential(*layers)
 
 
+def template_stages(channels: Sequence[int]) -> list[Stage]:
+    """The three resolutions of `stack_template` for these channels of the six layers."""
+    ends = [*_POOL_AFTER, len(channels) - 1]
+    # Each pooling before a block moves it on by one place.
+    return [Stage(end + n, channels[end], 2**n) for n, end in enumerate(ends)]
+
+
 def average_pool() -> nn.Module:
     """2 x 2 averages on a grid centred on the maps; on even sides `nn.AvgPool2d(2)`."""
     return BlurPool2d(2, sigma=0)
@@ -139,9 +164,13 @@ class TemplateNetwork(nn.Module):
     Args:
         features: maps images (N, in_channels, H, W) to feature maps (N, channels, h, w).
         channels: channels of the feature maps.
-        num_classes: length of the logits.
+        num_classes: length of the logits; 0 for no dense layer: the network then gives the pooled features.
         smallest_size: smallest side of an image that `features` can take.
         global_pool: mean or maximum over the pixels of the feature maps.
+        stages: of `features`, an `nn.Sequential`, for `FeatureMaps`.
+
+    Attributes:
+        num_features: length of the pooled features.
     """
 
     def __init__(
@@ -151,26 +180,89 @@ class TemplateNetwork(nn.Module):
         num_classes: int,
         smallest_size: int,
         global_pool: Literal["mean", "max"] = "mean",
+        stages: Sequence[Stage] = (),
     ) -> None:
         super().__init__()
         self.features = features
-        self.head = nn.Linear(channels, num_classes)
+        self.num_features = channels
+        self.head = _dense(channels, num_classes)
         self.smallest_size = smallest_size
         self.global_pool = global_pool
+        self.stages = tuple(stages)
+
+    def get_classifier(self) -> nn.Module:
+        """The dense layer; `nn.Identity` where there is none."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Put a fresh dense layer for another number of classes in place of the last one; 0 for none."""
+        check_count("num_classes", num_classes, 0)
+        like = next(self.features.parameters(), torch.empty(0))
+        self.head = _dense(self.num_features, num_classes).to(like.device, like.dtype)
+        note_classes(self, num_classes)
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images (N, in_channels, H, W) to feature maps (N, channels, h, w)."""
-        if x.ndim != 4 or min(x.shape[-2:]) < self.smallest_size:
-            raise ValueError(
-                f"the images have the shape {tuple(x.shape)}; (N, C, H, W) with H and W of at "
-                f"least {self.smallest_size} is needed"
-            )
+        """Images (N, in_channels, H, W) to feature maps (N, num_features, h, w)."""
+        _check_images(x, self.smallest_size)
         maps: Tensor = self.features(x)
         return maps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_channels, H, W) to logits (N, num_classes)."""
+        """Images (N, in_channels, H, W) to logits (N, num_classes), or features (N, num_features)."""
         maps = self.forward_features(x)
         pooled = maps.mean((-2, -1)) if self.global_pool == "mean" else maps.amax((-2, -1))
         logits: Tensor = self.head(pooled)
         return logits
+
+    def extra_repr(self) -> str:
+        return f"smallest_size={self.smallest_size}, global_pool={self.global_pool}"
+
+
+class FeatureMaps(nn.Module):
+    """The maps of every stage of a network, for segmentation, detection and the like.
+
+    Args:
+        network: whose layers are used, not copied.
+
+    Attributes:
+        feature_info: for each map a dict of "num_chs", its channels; "reduction", the pixels of the image
+            from one pixel of the map to the next; "module", the layer that gives it.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        if not isinstance(network, TemplateNetwork) or not network.stages:
+            raise ValueError(
+                f"a {type(network).__name__} does not tell its stages: take a network that does, such as "
+                "the `pruned()` of a 'besselnet_gated'"
+            )
+        last = network.stages[-1].layer
+        self.features = nn.Sequential(*list(network.features.children())[: last + 1])
+        self.smallest_size = network.smallest_size
+        self.feature_info: list[dict[str, Any]] = [
+            {"num_chs": channels, "reduction": reduction, "module": f"features.{layer}"}
+            for layer, channels, reduction in network.stages
+        ]
+        self._layers = {stage.layer for stage in network.stages}
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Images (N, in_channels, H, W) to a list of maps (N, channels, h, w), the largest first."""
+        _check_images(x, self.smallest_size)
+        maps = []
+        for number, layer in enumerate(self.features):
+            x = layer(x)
+            if number in self._layers:
+                maps.append(x)
+        return maps
+
+
+def _dense(channels: int, num_classes: int) -> nn.Module:
+    return nn.Linear(channels, num_classes) if num_classes else nn.Identity()
+
+
+def _check_images(x: Tensor, smallest_size: int) -> None:
+    if x.ndim != 4 or min(x.shape[-2:]) < smallest_size:
+        raise ValueError(
+            f"the images have the shape {tuple(x.shape)}: must be (N, C, H, W) with H and W of at "
+            f"least {smallest_size}"
+        )
