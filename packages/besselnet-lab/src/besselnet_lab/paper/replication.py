@@ -36,7 +36,7 @@ _WIDTHS = {"soft": 1.0, "strong": 1.7}
 # soft one with three scales, of which the strongest is kept.
 _TANH_POWER = {("soft", False): 1 / 4, ("strong", False): 1 / 2, ("soft", True): 1 / 8}
 # The published experiments ran the vanilla CNN at this width, which is 120 212 parameters.
-_CNN_WIDTHS: dict[str, Width | None] = {"paper": None, "authors-code": 0.9}
+_CNN_WIDTHS: dict[str, Width] = {"paper": (7, 14, 21, 21, 27, 34), "authors-code": 0.9}
 
 
 def varied_model(name: str) -> str:
