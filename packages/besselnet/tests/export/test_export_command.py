@@ -136,9 +136,14 @@ def test_prediction_without_torch_writes_the_rows_of_the_run(call, trained, imag
 def test_mistakes_are_one_clear_line(call, trained, images, tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"nonsense")
     wrong = {
-        ("export", trained, "--to", "tflite"): "--to='tflite': allowed are 'onnx', 'torch-export'",
+        (
+            "export",
+            trained,
+            "--to",
+            "tflite",
+        ): "--to='tflite': must be one of 'onnx', 'torch-export'",
         ("export", trained, "--to", "plain", "--int8"): "--int8 is for --to onnx",
-        ("export", trained, "--out", tmp_path / "model.pb"): "ends in .onnx",
+        ("export", trained, "--out", tmp_path / "model.pb"): "must end in .onnx",
         ("export", tmp_path): "not a run folder",
         ("export", trained, "--bound", "0"): "nothing was written",
         ("predict", tmp_path / "no.onnx", images): "no.onnx: no such file",
@@ -161,7 +166,7 @@ def test_files_of_others_are_refused(tmp_path, trained, call):
     facts = json.loads(model.metadata_props[0].value)
     model.metadata_props[0].value = json.dumps({**facts, "format": 9})
     onnx.save(model, tmp_path / "newer.onnx")
-    with pytest.raises(ValueError, match="metadata format 9 is not the format 1"):
+    with pytest.raises(ValueError, match="metadata format 9 is not the format 2"):
         OnnxClassifier(tmp_path / "newer.onnx")
     del model.metadata_props[:]
     onnx.save(model, tmp_path / "other.onnx")
@@ -178,5 +183,5 @@ def test_the_classifier_checks_its_arguments(trained, call):
     if not (trained / "model.onnx").exists():
         call("export", trained)
     classifier = OnnxClassifier(trained / "model.onnx", threads=1)
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="batch_size=0: must be an integer >= 1"):
         next(classifier.predict([Path("a.png")], batch_size=0))

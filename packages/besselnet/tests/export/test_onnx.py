@@ -12,7 +12,7 @@ from torch import nn
 from besselnet.data import Batches, load_data
 from besselnet.export import OnnxClassifier, export_model
 from besselnet.export._parity import BOUND, difference
-from besselnet.models import create_model
+from besselnet.models import create_model, network_config
 from besselnet.nn import BesselConv2d
 from export.networks import LAYERS, NETWORKS, LayerZoo, images, network
 
@@ -69,8 +69,10 @@ def test_the_file_is_standard_onnx_and_says_what_it_is(exported):
     assert [d.dim_param or d.dim_value for d in output.type.tensor_type.shape.dim] == ["batch", 3]
     facts = json.loads({p.key: p.value for p in file.metadata_props}["besselnet"])
     assert facts["classes"] == list(CLASSES)
-    assert (facts["model"], facts["options"]["width"]) == ("besselnet_small", 0.25)
-    assert (facts["in_channels"], facts["image_size"], facts["resize"]) == (1, 28, "fit")
+    reading = {"resize": "fit", "bits": None, "page": None}
+    assert facts == network_config(network("besselnet_small"), CLASSES) | reading
+    assert (facts["name"], facts["options"]["width"]) == ("besselnet_small", 0.25)
+    assert (facts["in_channels"], facts["image_size"]) == (1, 28)
 
 
 def test_several_layers(tmp_path):
@@ -166,6 +168,8 @@ def test_a_network_for_one_size_is_exported_for_that_size(tmp_path):
     )
     assert not report.any_size
     assert list(report.differences) == ["100 random images"]
+    facts = OnnxClassifier(report.files[0]).facts
+    assert (facts["name"], facts["num_classes"], facts["classes"]) == ("Sequential", 3, None)
     network = run(report.files[0].read_bytes())
     assert network(images(5, 1, 8)).shape == (5, 3)
 
@@ -199,10 +203,12 @@ def test_operators_of_besselnet_never_get_into_a_file(tmp_path):
 def test_mistakes(tmp_path, monkeypatch):
     model, given = fixed_network(), images(2, 1, 8)
     for arguments, words in (
-        ({"to": "tflite"}, "to='tflite': allowed are 'onnx'"),
-        ({"to": "onnx", "path": "a.pt2"}, r"a\.pt2: the name of a file for 'onnx' ends in \.onnx"),
-        ({"to": "plain", "path": "a.py", "int8": True}, "int8 is for to='onnx', not for 'plain'"),
-        ({"to": "onnx", "images": given[0]}, r"images have shape \(1, 8, 8\)"),
+        ({"to": "tflite"}, "to='tflite': must be one of 'onnx'"),
+        ({"to": "onnx", "path": "a.pt2"}, r"a\.pt2': must end in \.onnx for to='onnx'"),
+        ({"to": "plain", "path": "a.py", "int8": True}, "int8=True: must be False for to='plain'"),
+        ({"to": "onnx", "images": given[0]}, r"images of shape \(1, 8, 8\)"),
+        ({"to": "onnx", "classes": ("a", "b")}, "must be 3 names, one for each logit"),
+        ({"to": "onnx", "bound": -1.0}, "bound=-1.0: must be"),
     ):
         settings = {"path": "a.onnx", "images": given, **arguments}
         with pytest.raises(ValueError, match=words):

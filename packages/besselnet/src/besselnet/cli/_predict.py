@@ -12,8 +12,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from besselnet._pixels import counted, list_images
 from besselnet.atomic import atomic_file
-from besselnet.export._pixels import list_images
 
 __all__ = ["predict"]
 
@@ -30,7 +30,9 @@ def predict(
         Path | None, typer.Option("--csv", help="Write the rows to this file.")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Images in memory at a time.")] = 64,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Name the class of image files: one row for each, those that cannot be read included.
@@ -45,7 +47,7 @@ def predict(
 
         besselnet predict runs/photos new/ --csv answers.csv
 
-        besselnet predict runs/photos/model.onnx new/ --json | head
+        besselnet predict model.onnx new/ --json | head
     """
     for path in images:
         if not path.exists():
@@ -65,11 +67,11 @@ def predict(
             advance()
     where = "" if csv_file is None else f", written to {csv_file}"
     trouble = f", {failures} of them could not be read" if failures else ""
-    typer.echo(f"{total} images{trouble}{where}", err=True)
+    typer.echo(f"{counted(total, 'image')}{trouble}{where}", err=True)
 
 
 def _by_onnxruntime(file: Path, images: list[Path], batch_size: int, device: str) -> Iterator[Any]:
-    from besselnet.export._classifier import OnnxClassifier
+    from besselnet.export import OnnxClassifier
 
     return OnnxClassifier(file, device=device).predict(images, batch_size=batch_size)
 
@@ -83,7 +85,7 @@ def _by_torch(folder: Path, images: list[Path], batch_size: int, device: str) ->
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    from besselnet.train._progress import ProgressLog
+    from besselnet.train import ProgressLog
 
     with ProgressLog(total, unit="images", stream=sys.stderr) as log:
         yield log.advance

@@ -7,25 +7,37 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from besselnet.export._classifier import Answer, OnnxClassifier
-    from besselnet.export._files import ExportReport, export_model
+    from besselnet.export._classifier import OnnxClassifier, Prediction
+    from besselnet.export._files import SUFFIXES, TARGETS, ExportReport, export_model
+    from besselnet.export._parity import BOUND, RANDOM_IMAGES
     from besselnet.export._plain import to_plain
 
-__all__ = ["Answer", "ExportReport", "OnnxClassifier", "export_model", "to_plain"]
+__all__ = [
+    "BOUND",
+    "RANDOM_IMAGES",
+    "SUFFIXES",
+    "TARGETS",
+    "ExportReport",
+    "OnnxClassifier",
+    "Prediction",
+    "export_model",
+    "to_plain",
+]
 
 _PLACES = {
-    "Answer": "classifier",
+    "BOUND": "parity",
     "OnnxClassifier": "classifier",
-    "ExportReport": "files",
-    "export_model": "files",
+    "Prediction": "classifier",
+    "RANDOM_IMAGES": "parity",
     "to_plain": "plain",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module 'besselnet.export' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"besselnet.export._{_PLACES[name]}"), name)
+    place = _PLACES.get(name, "files")
+    return getattr(importlib.import_module(f"besselnet.export._{place}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """Exported networks at work: onnxruntime, numpy and Pillow, no torch.
 
-What the network takes and answers is in the file itself, as JSON under the key ``besselnet`` of its metadata
-(`FACTS` in short: format, classes, in_channels, image_size, resize, and what made it).
+What the network is, takes and answers is in the file itself, as JSON under the key ``besselnet`` of its
+metadata: what ``besselnet.models.network_config`` says of it, and how image files are to be read.
 """
 
 import json
@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from besselnet.export._pixels import Array, list_images, read_image
+from besselnet._pixels import Array, list_images, read_image, reading_options
+from besselnet.checks import check_count
 
 METADATA_KEY = "besselnet"
 # The layout of the metadata. It changes when an older besselnet could not read a newer file.
-METADATA_FORMAT = 1
+METADATA_FORMAT = 2
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
 @dataclass(frozen=True)
-class Answer:
-    """For one file: a class and its probability, or an error."""
+class Prediction:
+    """The answer for one file: a class and its probability, or an error."""
 
     image: str
     label: str | None = None
@@ -64,7 +65,7 @@ class OnnxClassifier:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{path} is not a readable ONNX file: {reason}") from None
         self.facts = self._read_facts(path)
-        self.classes: tuple[str, ...] = tuple(self.facts["classes"])
+        self.classes: tuple[str, ...] = tuple(self.facts["classes"] or ())
         self.in_channels: int = self.facts["in_channels"]
         self.image_size: int = self.facts["image_size"]
 
@@ -95,34 +96,39 @@ class OnnxClassifier:
         shares: Array = raised / raised.sum(1, keepdims=True)
         return shares
 
-    def predict(self, paths: Iterable[str | Path], *, batch_size: int = 64) -> Iterator[Answer]:
-        """Yield one `Answer` for each image file, in order; folders stand for the files in them.
+    def predict(self, paths: Iterable[str | Path], *, batch_size: int = 64) -> Iterator[Prediction]:
+        """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
 
-        Only one batch of images is in memory at a time. A file that cannot be read gives an answer with
-        `error` set, and the work goes on.
+        Only one batch of images is in memory at a time. A file that cannot be read gives a prediction
+        with `error` set, and the work goes on.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        check_count("batch_size", batch_size)
         files = list_images(map(Path, paths))
         while batch := list(islice(files, batch_size)):
             yield from self._answers(batch)
 
-    def _answers(self, files: list[Path]) -> Iterator[Answer]:
+    def _answers(self, files: list[Path]) -> Iterator[Prediction]:
         read = [self._read(file) for file in files]
         images = [image for image in read if not isinstance(image, str)]
         shares = iter(self.probabilities(np.stack(images)) if images else ())
         for file, image in zip(files, read):
             if isinstance(image, str):
-                yield Answer(str(file), error=image)
+                yield Prediction(str(file), error=image)
             else:
                 share = next(shares)
                 best = int(share.argmax())
-                yield Answer(str(file), self.classes[best], float(share[best]))
+                label = self.classes[best] if self.classes else str(best)
+                yield Prediction(str(file), label, float(share[best]))
 
     def _read(self, file: Path) -> Array | str:
         """The image, or why there is none."""
         try:
-            return read_image(file, self.in_channels, self.image_size, self.facts["resize"])
+            return read_image(
+                file,
+                channels=self.in_channels,
+                image_size=self.image_size,
+                **reading_options(self.facts),
+            )
         except (ValueError, OSError) as error:
             return " ".join(str(error).split()) or type(error).__name__
 

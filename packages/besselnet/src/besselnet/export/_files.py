@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from besselnet._version import __version__
 from besselnet.atomic import write_atomically
+from besselnet.checks import check_choice, check_number
 from besselnet.export import _parity as parity
 from besselnet.export._classifier import METADATA_FORMAT
 from besselnet.export._layers import count_forms, to_ordinary
@@ -23,7 +24,8 @@ from besselnet.export._program import (
     takes_other_sizes,
 )
 from besselnet.export._quantize import quantize
-from besselnet.functional._basis import check_choice
+from besselnet.models import network_config
+from besselnet.nn import evaluating
 
 Target = Literal["onnx", "torch-export", "plain"]
 TARGETS: tuple[str, ...] = get_args(Target)
@@ -70,6 +72,8 @@ def export_model(
     real: bool = True,
     classes: Sequence[str] = (),
     resize: str = "fit",
+    bits: int | None = None,
+    page: int | None = None,
     int8: bool = False,
     bound: float = parity.BOUND,
 ) -> ExportReport:
@@ -86,20 +90,22 @@ def export_model(
         images: (N, C, H, W), floats in [0, 1]: what the network takes.
         real: whether they are images of the kind that the network is for, or random ones for want of them.
         classes: names of the classes, for whoever uses the file.
-        resize: how images of another size are to be brought to this, see ``besselnet.data.resize_images``.
+        resize, bits, page: how image files are to be read, as in ``besselnet.data.load_data`` for a folder.
         int8: for "onnx", 8-bit weights and activations, whose ranges are taken from `images`.
         bound: on the difference of the logits, relative to the largest of them or to 1.
     """
     check_choice("to", to, TARGETS)
     path = Path(path)
     if path.suffix != SUFFIXES[to]:
-        raise ValueError(f"{path}: the name of a file for {to!r} ends in {SUFFIXES[to]}")
+        raise ValueError(f"path={str(path)!r}: must end in {SUFFIXES[to]} for to={to!r}")
     if int8 and to != "onnx":
-        raise ValueError(f"int8 is for to='onnx', not for {to!r}")
+        raise ValueError(f"int8=True: must be False for to={to!r}; it is for to='onnx'")
+    check_number("bound", bound, least=0)
     if images.ndim != 4 or not len(images):
-        raise ValueError(f"images have shape {tuple(images.shape)}: needed is (N, C, H, W), N > 0")
+        raise ValueError(f"images of shape {tuple(images.shape)}: must be (N, C, H, W) with N >= 1")
     images = images.detach().float().cpu()
-    facts = describe(model, images, classes, resize)
+    reading = {"resize": resize, "bits": bits, "page": page}
+    facts = describe(model, images, classes) | reading
     any_size = takes_other_sizes(to_ordinary(model, "direct"), images)
     write = {"onnx": _to_onnx, "torch-export": _to_program, "plain": _to_plain}[to]
     exported = write(model, images, any_size, facts)
@@ -119,21 +125,22 @@ def export_model(
     return ExportReport(tuple(reversed(files)), found, exported.forms, any_size, agreement, apart)
 
 
-def describe(
-    model: nn.Module, images: Tensor, classes: Sequence[str], resize: str
-) -> dict[str, Any]:
-    """What a file says about the network in it; see :mod:`besselnet.export._classifier`."""
-    recipe = getattr(model, "recipe", None)
-    return {
-        "format": METADATA_FORMAT,
-        "besselnet": __version__,
-        "model": type(model).__name__ if recipe is None else recipe.name,
-        "options": {} if recipe is None else recipe.options,
-        "classes": list(classes),
-        "in_channels": images.shape[1],
-        "image_size": images.shape[-1],
-        "resize": resize,
-    }
+def describe(model: nn.Module, images: Tensor, classes: Sequence[str]) -> dict[str, Any]:
+    """What a file says about the network in it: its `network_config`, or what can be said without a recipe."""
+    with evaluating(model):
+        device = next((p.device for p in model.parameters()), images.device)
+        outputs = model(images[:1].to(device)).shape[-1]
+    if classes and len(classes) != outputs:
+        raise ValueError(f"classes={list(classes)}: must be {outputs} names, one for each logit")
+    names = list(classes) or None
+    try:
+        config = network_config(model, names)
+    except ValueError:
+        # Not of `create_model`, or changed since.
+        config = {"besselnet": __version__, "name": type(model).__name__, "options": {}}
+        config |= {"num_classes": outputs, "classes": names, "about": {}}
+    shape = {"in_channels": images.shape[1], "image_size": images.shape[-1]}
+    return config | shape | {"format": METADATA_FORMAT}
 
 
 def _to_onnx(
@@ -166,7 +173,7 @@ def _to_plain(
     plain = to_plain(model)
     shown = ("classes", "in_channels", "image_size")
     constants = {name.upper(): facts[name] for name in shown}
-    source = plain_source(plain, constants, f"The network {facts['model']}, written by besselnet.")
+    source = plain_source(plain, constants, f"The network {facts['name']}, written by besselnet.")
     weights = io.BytesIO()
     torch.save(plain.state_dict(), weights)
     names: dict[str, Any] = {"__file__": "plain.py", "__name__": "plain"}

@@ -16,7 +16,7 @@ OPSET = 18
 
 def onnx_bytes(program: ExportedProgram, facts: Mapping[str, Any]) -> bytes:
     """The content of an .onnx file: input "images", output "logits", `facts` as JSON in its metadata."""
-    onnx = _onnx()
+    onnx = _packages()
     with torch_quiet():
         exported = torch.onnx.export(
             program,
@@ -49,7 +49,7 @@ def _name_sizes(graph: Any) -> None:
                 size.dim_param = names[i]
 
 
-def _onnx() -> Any:
+def _packages() -> Any:
     try:
         import onnx
         import onnxruntime  # noqa: F401  (to check what was written)

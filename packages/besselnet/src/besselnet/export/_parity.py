@@ -29,7 +29,6 @@ def same_class(model: nn.Module, exported: Network, images: Tensor) -> float:
     return float((logits.argmax(1) == others.argmax(1)).double().mean())
 
 
-@torch.no_grad()
 def answers(model: nn.Module, exported: Network, images: Tensor) -> tuple[Tensor, Tensor]:
     """Logits of both networks, (N, classes) each."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
