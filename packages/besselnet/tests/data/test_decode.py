@@ -136,8 +136,18 @@ def test_truncated_files_are_named(tmp_path, suffix):
 def test_several_pages_are_refused(tmp_path):
     page = Image.fromarray(RAMP)
     path = saved(tmp_path, page, "pages.tif", save_all=True, append_images=[page, page])
-    with pytest.raises(ValueError, match=r"pages\.tif: has 3 frames"):
+    with pytest.raises(ValueError, match=r"pages\.tif: has 3 pages or frames: .*page=0"):
         decode_image(path)
+
+
+def test_the_bits_of_a_file_can_be_given(tmp_path):
+    deep = np.array([[0, 1, 4095]], dtype=np.uint16)
+    path = saved(tmp_path, Image.fromarray(deep))
+    np.testing.assert_allclose(decode_image(path, bits=12)[0].numpy(), deep / 4095, rtol=1e-6)
+    flat = decode_image(saved(tmp_path, Image.fromarray(RAMP), "flat.png"), bits=12)
+    assert flat.dtype == torch.uint8
+    np.testing.assert_array_equal(flat[0].numpy(), RAMP)
+    assert decode_image(path, bits=12, channels=3).shape == (3, 1, 3)
 
 
 def test_a_lab_image_is_refused(tmp_path):

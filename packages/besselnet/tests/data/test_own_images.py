@@ -81,11 +81,82 @@ def test_one_colour_image_makes_the_set_rgb(tmp_path):
 
 
 def test_one_16_bit_image_makes_the_set_float(tmp_path):
-    fill(tmp_path, make=lambda: Image.new("L", (4, 4), 51))
-    Image.fromarray(np.full((4, 4), 13107, dtype=np.uint16)).save(tmp_path / "dog" / "deep.png")
+    fill(tmp_path, make=lambda: Image.new("L", (4, 4), 153))
+    Image.fromarray(np.full((4, 4), 39321, dtype=np.uint16)).save(tmp_path / "dog" / "deep.png")
     images = load_data(tmp_path).merged().images
     assert images.dtype == torch.float32
-    torch.testing.assert_close(images, torch.full_like(images, 0.2))
+    torch.testing.assert_close(images, torch.full_like(images, 0.6))
+
+
+def twelve_bits(size=(8, 8)):
+    return Image.fromarray(RANDOM.integers(0, 4000, size).astype(np.uint16))
+
+
+def test_16_bit_files_that_use_12_bits_are_noticed(tmp_path):
+    fill(tmp_path, make=twelve_bits)
+    hint = r"largest value is \d{4} of 65535.*12 bits.*--set data\.options\.bits=12\)"
+    with pytest.warns(UserWarning, match=hint) as caught:
+        dark = load_data(tmp_path)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    bright = load_data(tmp_path, bits=12)
+    torch.testing.assert_close(bright.train.images * 4095, dark.train.images * 65535)
+    assert bright.train.images.max() > 0.9
+
+
+def test_the_largest_value_is_that_before_resizing(tmp_path):
+    # The overshoot of bicubic resizing would look like a 13th bit.
+    edge = np.zeros((16, 16), dtype=np.uint16)
+    edge[:, 8:] = 4095
+    fill(tmp_path, make=lambda: Image.fromarray(edge))
+    with pytest.warns(UserWarning, match="largest value is 4095 of 65535"):
+        load_data(tmp_path, image_size=24)
+
+
+def test_bits_are_refused_where_values_are_larger(tmp_path):
+    fill(tmp_path, make=twelve_bits)
+    with pytest.raises(
+        ValueError, match=r"00\.png: has values up to \d+, and bits=10 allows 0..1023"
+    ):
+        load_data(tmp_path, bits=10)
+
+
+@pytest.mark.parametrize(("top", "bits"), [(200, 8), (600, 10), (2000, 12), (9000, 14)])
+def test_the_bits_of_arrays_are_noticed(tmp_path, top, bits):
+    x = np.full((40, 2, 2), top, dtype=np.uint16)
+    path = save_npz(tmp_path, x=x, y=LABELS)
+    with pytest.warns(UserWarning, match=f"bits={bits}"):
+        load_data(path)
+    images = load_data(path, bits=bits).train.images
+    torch.testing.assert_close(images, torch.full_like(images, top / (2**bits - 1)))
+
+
+def pages(folder, values=(50, 100, 150)):
+    for name in ("cat", "dog"):
+        (folder / name).mkdir(parents=True)
+        for index in range(10):
+            first, *rest = [Image.new("L", (8, 8), value) for value in values]
+            path = folder / name / f"{index}.tif"
+            first.save(path, save_all=True, append_images=rest)
+    return folder
+
+
+def test_files_of_several_pages_need_a_page(tmp_path):
+    pages(tmp_path)
+    with pytest.raises(ValueError, match=r"has 3 pages .*page=0 .*--set data\.options\.page=0\)"):
+        load_data(tmp_path)
+    assert load_data(tmp_path, page=0).train.images.unique().tolist() == [50]
+    assert load_data(tmp_path, page=2).train.images.unique().tolist() == [150]
+    with pytest.raises(ValueError, match=r"has 3 pages, and page=3 \(from 0\) is not among them"):
+        load_data(tmp_path, page=3)
+
+
+def test_single_pages_beside_several(tmp_path):
+    pages(tmp_path)
+    grey().save(tmp_path / "cat" / "single.tif")
+    assert len(load_data(tmp_path, page=0).merged()) == 21
+    with pytest.raises(ValueError, match=r"single\.tif: has 1 page, and page=1"):
+        load_data(tmp_path, page=1)
 
 
 @pytest.mark.parametrize("mode", ["P", "RGBA", "CMYK", "1"])
@@ -101,7 +172,10 @@ def test_other_pixel_formats_are_converted(tmp_path, mode):
 def test_mixed_sizes_need_an_image_size(tmp_path):
     fill(tmp_path)
     grey((6, 12)).save(tmp_path / "dog" / "wide.png")
-    with pytest.raises(ValueError, match=r"00\.png is 8x8, .*wide\.png is 12x6; give an image_s"):
+    with pytest.raises(
+        ValueError,
+        match=r"00\.png is 8x8, .*wide\.png is 12x6: set image_size.*--set data.image_size=64",
+    ):
         load_data(tmp_path)
     assert load_data(tmp_path, image_size=10).train.image_size == (10, 10)
 
@@ -117,7 +191,7 @@ def test_files_that_are_no_images_are_ignored(tmp_path):
 def test_an_unreadable_image_is_named_or_skipped(tmp_path):
     fill(tmp_path)
     (tmp_path / "dog" / "bad.png").write_bytes(b"\x89PNG broken")
-    with pytest.raises(ValueError, match=r"dog/bad\.png.*1 of 21 files cannot be read"):
+    with pytest.raises(ValueError, match=r"1 of 21 files cannot be read.*options\.on_error=skip\)"):
         load_data(tmp_path)
     with pytest.warns(UserWarning, match=r"left out: .*bad\.png") as caught:
         splits = load_data(tmp_path, on_error="skip")
@@ -147,9 +221,12 @@ def test_no_class_folders_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"channels": 2}, "channels must be"),
-        ({"on_error": "ignore"}, "on_error must be"),
-        ({"resize": "squash", "image_size": 4}, "resize must be"),
+        ({"channels": 2}, "channels=2: must be"),
+        ({"on_error": "ignore"}, "on_error='ignore': must be"),
+        ({"resize": "squash", "image_size": 4}, "resize='squash': must be"),
+        ({"bits": 7}, "bits=7: must be an integer >= 8"),
+        ({"bits": 17}, "bits=17: must be an integer from 8 to 16"),
+        ({"page": -1}, "page=-1: must be an integer >= 0"),
         ({"split": (0.5, 0.5)}, "three shares"),
         ({"colour": True}, "folder has no option 'colour'"),
         ({"image_size": 0}, "image_size"),
@@ -185,7 +262,7 @@ def test_npz_layouts(tmp_path, shape, channels):
 def test_npz_ambiguous_layout_must_be_given(tmp_path):
     x = RANDOM.integers(0, 256, (40, 6, 7, 5), dtype=np.uint8)
     path = save_npz(tmp_path, x=x, y=LABELS)
-    with pytest.raises(ValueError, match="give a layout"):
+    with pytest.raises(ValueError, match="set the data option layout=NHWC"):
         load_data(path)
     assert load_data(path, layout="NHWC").train.images.shape[1:] == (5, 6, 7)
     assert load_data(path, layout="NCHW").train.images.shape[1:] == (6, 7, 5)
@@ -195,7 +272,7 @@ def test_npz_ambiguous_layout_must_be_given(tmp_path):
     ("x", "expected"),
     [
         (np.full((40, 2, 2), 51, dtype=np.int64), torch.tensor(51, dtype=torch.uint8)),
-        (np.full((40, 2, 2), 13107, dtype=np.uint16), torch.tensor(0.2)),
+        (np.full((40, 2, 2), 39321, dtype=np.uint16), torch.tensor(0.6)),
         (np.full((40, 2, 2), 0.25), torch.tensor(0.25)),
         (np.full((40, 2, 2), True), torch.tensor(255, dtype=torch.uint8)),
     ],

@@ -187,12 +187,12 @@ def test_recreation_turns_with_the_wanted_interpolation(mnist, small_rows):
     ("name", "version"),
     [("mnist-rot", "original"), ("mnist-rot", "auto"), ("mnist-back", "recreated")],
 )
-def test_interpolation_is_for_digits_that_are_turned_here(mnist, name, version):
+def test_interpolation_is_for_digits_that_are_rotated_here(mnist, name, version):
     with pytest.raises(
-        ValueError, match=f"interpolation='bilinear' .* got {name} with version='{version}'"
+        ValueError, match=f"interpolation='bilinear': must be .* {name} with version='{version}'"
     ):
         load_data(name, root=mnist, version=version, interpolation="bilinear")
-    with pytest.raises(ValueError, match=r"interpolation must be one of .* got 'linear'"):
+    with pytest.raises(ValueError, match="interpolation='linear': must be one of"):
         load_data(name, root=mnist, version=version, interpolation="linear")
 
 
@@ -290,7 +290,7 @@ def test_auto_recreates_with_a_warning(mnist, small_rows):
     assert caught[0].filename == __file__
     with pytest.raises(FileNotFoundError, match="holds no files of mnist-rot"):
         load_data("mnist-rot", root=mnist, version="original")
-    with pytest.raises(ValueError, match="version must be one of"):
+    with pytest.raises(ValueError, match="version='new': must be one of"):
         load_data("mnist-rot", root=mnist, version="new")
 
 
@@ -453,7 +453,7 @@ def test_radio_galaxies_are_cropped_about_the_centre(tmp_path):
     assert splits.test.images[:, 0, 32, 32].tolist() == [102, 105, 108, 111]
     assert splits.train.images.amax() < 255
     assert load_data("radio-galaxies", root=tmp_path, crop=300).val.images.amax() == 255
-    with pytest.raises(ValueError, match="crop must be in"):
+    with pytest.raises(ValueError, match="crop=301: must be"):
         load_data("radio-galaxies", root=tmp_path, crop=301)
 
 

@@ -133,7 +133,7 @@ def test_divide_keeps_groups_together_unless_told_otherwise():
     [
         ((), {}, "at least one part"),
         ((0.5, 0.6), {}, "at most 1"),
-        ((5, 6), {}, "more than the 10 images"),
+        ((5, 6), {}, "at most 10 images"),
         ((0.5, 3), {}, "all int or all float"),
         ((0.5, -0.1), {}, "positive"),
         ((0.9, 0.01), {}, "would be empty"),

@@ -57,13 +57,14 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_list_names_every_set(cache):
+def test_list_names_every_set(tmp_path, monkeypatch):
+    monkeypatch.setenv("BESSELNET_DATA", str(tmp_path))
     listed = run("list")
     assert listed.exit_code == 0
     assert "besselnet[demo]" in "".join(listed.output.split())
     answer = json.loads(run("list", "--json").output)
     assert [row["name"] for row in answer["data"]] == list_data()
-    assert answer["cache"] == str(cache)
+    assert answer["cache"] == str(tmp_path)
 
 
 def test_show_draws_a_users_file(colours, tmp_path):

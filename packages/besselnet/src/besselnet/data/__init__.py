@@ -1,14 +1,15 @@
-"""Labelled images: loading, dividing, turning, batching.
+"""Labelled images: loading, dividing, rotating, batching.
 
 Nothing is downloaded on import; `load_data` downloads what is missing when it is called.
 """
 
+from besselnet._pixels import image_files, reading_options
 from besselnet.data import _sets  # noqa: F401  (registers the data sets)
 from besselnet.data._augment import Augmentation, Compose, Reflect, Rotate
 from besselnet.data._batches import Batches
-from besselnet.data._cache import cache_folder
-from besselnet.data._decode import decode_image, image_files, iter_images
+from besselnet.data._decode import decode_image, iter_images, resize_images
 from besselnet.data._download import Download
+from besselnet.data._files import cache_folder
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import (
     DataSource,
@@ -18,7 +19,6 @@ from besselnet.data._registry import (
     load_data,
     register_data,
 )
-from besselnet.data._resize import resize_images
 from besselnet.data._split import divide, split_indices, stratified_split, take_regime
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "iter_images",
     "list_data",
     "load_data",
+    "reading_options",
     "register_data",
     "resize_images",
     "split_indices",

@@ -6,11 +6,12 @@ together they see what a single process would.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import torch
 
-from besselnet.functional._rotation import Interpolation, check_interpolation, rotate_images
+from besselnet.checks import check_choice, check_number
+from besselnet.functional import Interpolation, rotate_images
 
 
 class Augmentation(Protocol):
@@ -24,15 +25,15 @@ class Augmentation(Protocol):
 
 
 class Rotate:
-    """Turn each image by an angle drawn uniformly from [-degrees, degrees); zero outside.
+    """Rotate each image by an angle drawn uniformly from [-degrees, degrees); zero outside.
 
     The spline of `interpolation="cubic"` can overshoot at sharp edges: the result is cut to [0, 1].
     """
 
     def __init__(self, interpolation: Interpolation = "cubic", *, degrees: float = 180.0) -> None:
-        check_interpolation(interpolation)
-        if not 0 < degrees <= 180:
-            raise ValueError(f"degrees must be in (0, 180], got {degrees}")
+        check_choice("interpolation", interpolation, get_args(Interpolation))
+        if check_number("degrees", degrees, above=0) > 180:
+            raise ValueError(f"degrees={degrees!r}: must be at most 180")
         self.interpolation = interpolation
         self.degrees = degrees
 
@@ -53,8 +54,8 @@ class Reflect:
     """
 
     def __init__(self, probability: float = 0.5) -> None:
-        if not 0 < probability <= 1:
-            raise ValueError(f"probability must be in (0, 1], got {probability}")
+        if check_number("probability", probability, above=0) > 1:
+            raise ValueError(f"probability={probability!r}: must be at most 1")
         self.probability = probability
 
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from besselnet._pixels import counted
+from besselnet.checks import check_count
 from besselnet.data._augment import Augmentation, share_of
 from besselnet.data._imageset import ImageSet, as_floats
 
@@ -36,16 +38,15 @@ class Batches:
     ) -> None:
         if len(imageset) == 0:
             raise ValueError("the image set is empty")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank must be in 0..{world_size - 1}, got {rank}")
+        check_count("batch_size", batch_size)
+        check_count("world_size", world_size)
+        check_count("seed", seed, least=0)
+        if check_count("rank", rank, least=0) >= world_size:
+            raise ValueError(f"rank={rank!r}: must be less than world_size={world_size}")
         if batch_size % world_size:
             raise ValueError(
-                f"batch_size must be a multiple of world_size={world_size}, got {batch_size}"
+                f"batch_size={batch_size!r}: must be a multiple of world_size={world_size}"
             )
-        if seed < 0:
-            raise ValueError(f"seed must not be negative, got {seed}")
         self.imageset = imageset
         self.batch_size = batch_size
         self.shuffle = shuffle
@@ -58,12 +59,13 @@ class Batches:
         self.set_epoch(0)
         if len(self) == 0:
             raise ValueError(
-                f"drop_last=True leaves no batch: {len(imageset)} images, batch_size {batch_size}"
+                f"drop_last=True: must be False for {counted(len(imageset), 'image')} in batches of "
+                f"{batch_size}, because it leaves no batch"
             )
         last = len(imageset) % batch_size
         if not drop_last and 0 < last < world_size:
             raise ValueError(
-                f"the last batch has {last} image(s) for {world_size} processes: "
+                f"the last batch has {counted(last, 'image')} for {world_size} processes: "
                 "use drop_last=True or another batch_size"
             )
 
@@ -73,9 +75,7 @@ class Batches:
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order and augmentation the batches follow."""
-        if epoch < 0:
-            raise ValueError(f"epoch must not be negative, got {epoch}")
-        self.epoch = epoch
+        self.epoch = check_count("epoch", epoch, least=0)
         if self.shuffle:
             self._order = torch.randperm(len(self.imageset), generator=self._generator(epoch))
         else:

@@ -1,52 +1,43 @@
-"""Image files -> tensors, one set of rules for training and prediction.
+"""Image files -> tensors of one size, by the rules of `besselnet._pixels`."""
 
-| in the file | becomes |
-|---|---|
-| black and white, 8-bit grey | 1 channel, uint8 |
-| RGB, palette, CMYK, YCbCr, HSV | 3 channels, uint8; CMYK without colour profile |
-| with transparency | laid on black, the value that rotation puts outside the frame |
-| 16-bit grey, 32-bit integers up to 65 535 | 1 channel, float32, divided by 65 535 |
-| 32-bit float grey in [0, 1] | 1 channel, float32 |
-| 16-bit RGB (PNG) | 3 channels, uint8: Pillow keeps the upper 8 bits |
-| EXIF orientation | applied, so the picture is what a viewer shows |
-| several pages or frames | refused: which one is meant is the user's to say |
-"""
-
-import io
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps
+import torch.nn.functional as F
 
-from besselnet.data._errors import reading
-from besselnet.data._resize import Resize, check_resize, resize_images
+from besselnet._pixels import (
+    check_reading,
+    inner_size,
+    list_images,
+    option_hint,
+    read_pixels,
+    scale_depth,
+)
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
-
-_GREY = ("1", "L", "LA", "La")
-_DEEP = ("I;16", "I;16L", "I;16B", "I;16N", "I", "F")
-_COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV")
+Resize = Literal["fit", "crop", "stretch"]
 
 
 def decode_image(
-    source: Path | str | bytes, *, channels: int | None = None, name: str | None = None
+    source: Path | str | bytes,
+    *,
+    channels: int | None = None,
+    bits: int | None = None,
+    page: int | None = None,
+    name: str | None = None,
 ) -> torch.Tensor:
     """(C, H, W) uint8, or float32 in [0, 1] where the file has more than 8 bits.
 
-    `source` is a path, or the bytes of a file called `name`. `channels` asks for 1 (colour becomes
-    luma, ITU-R 601) or 3 (grey is repeated) in place of what the file has.
+    - `source`: a path, or the bytes of a file called `name`;
+    - `channels`: 1 (colour becomes luma, ITU-R 601) or 3 (grey is repeated) in place of what the file has;
+    - `bits`: how many of a 16-bit file are used, 8 to 16: 12 for a camera of 12 bits, whose largest value
+      4 095 then becomes 1. Unset: 16;
+    - `page`: which page of a file with several, from 0. Unset: such files are refused.
     """
-    if channels not in (None, 1, 3):
-        raise ValueError(f"channels must be 1, 3 or None, got {channels}")
-    label = name if isinstance(source, bytes) else source
-    stream = io.BytesIO(source) if isinstance(source, bytes) else source
-    with reading(label or "image"), Image.open(stream) as opened:
-        pixels = _pixels(opened)
-    if channels is not None and channels != len(pixels):
-        pixels = _luma(pixels) if channels == 1 else pixels.expand(3, -1, -1).contiguous()
-    return pixels
+    pixels = read_pixels(source, channels=channels, bits=bits, page=page, name=name)
+    return torch.from_numpy(scale_depth(pixels, bits))
 
 
 def iter_images(
@@ -55,75 +46,89 @@ def iter_images(
     image_size: int | None = None,
     channels: int | None = None,
     resize: Resize = "fit",
+    bits: int | None = None,
+    page: int | None = None,
 ) -> Iterator[tuple[Path, torch.Tensor | Exception]]:
     """Decode files one by one, in order: (path, (C, H, W) tensor), or (path, error) for a bad file.
 
     The decoding is that of the `folder` data set. Only one image is in memory at a time, and a
     directory among `paths` stands for the image files in it, at any depth, sorted.
     """
+    found = iter_deep_images(paths, image_size, channels, resize, bits, page)
+    return ((path, image) for path, image, _ in found)
+
+
+def iter_deep_images(
+    paths: Iterable[Path | str],
+    image_size: int | None,
+    channels: int | None,
+    resize: Resize,
+    bits: int | None,
+    page: int | None,
+) -> Iterator[tuple[Path, torch.Tensor | Exception, int]]:
+    """`iter_images` with the largest value of each file of 16-bit grey, else 0."""
+    check_reading(channels=channels, bits=bits, page=page)
     if image_size is not None:
-        check_resize(image_size, resize)
-    for path in paths:
-        path = Path(path)
-        for file in image_files(path) if path.is_dir() else (path,):
-            try:
-                image = decode_image(file, channels=channels)
-                if image_size is not None:
-                    image = resize_images(image[None], image_size, resize)[0]
-            except (ValueError, OSError) as error:
-                yield file, error
-            else:
-                yield file, image
+        inner_size(1, 1, image_size, resize)
+    for path in list_images(paths):
+        try:
+            pixels = read_pixels(path, channels=channels, bits=bits, page=page)
+            largest = int(pixels.max()) if pixels.dtype.name == "uint16" else 0
+            image = torch.from_numpy(scale_depth(pixels, bits))
+            if image_size is not None:
+                image = resize_images(image[None], image_size, resize)[0]
+        except (ValueError, OSError) as error:
+            yield path, error, 0
+        else:
+            yield path, image, largest
 
 
-def image_files(folder: Path) -> list[Path]:
-    """Files with an image's suffix under `folder`, at any depth, sorted; hidden ones left out."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return sorted(
-        path
-        for path in found
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+def warn_of_dark_images(largest: int) -> None:
+    """Warn where the `largest` value of all 16-bit images of a set leaves two or more bits unused."""
+    used = largest.bit_length()
+    if 0 < used <= 14:
+        bits = max(8, used + used % 2)
+        # To the caller of load_data.
+        warnings.warn(
+            f"the 16-bit images come out dark: their largest value is {largest} of 65535. If they have "
+            f"{bits} bits, {option_hint('bits', bits)}",
+            stacklevel=4,
+        )
 
 
-def _pixels(image: Image.Image) -> torch.Tensor:
-    """(C, H, W) of an opened file, by the table above."""
-    # A camera's MPO is a JPEG whose further frames are previews.
-    if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
-        raise ValueError(f"has {image.n_frames} frames or pages; only single images can be read")  # type: ignore[attr-defined]
-    image.load()
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode in _DEEP:
-        return _deep(np.asarray(upright))[None]
-    if upright.mode not in _GREY + _COLOUR:
-        raise ValueError(f"pixel format {upright.mode!r} is not supported")
-    if upright.has_transparency_data:
-        layers = np.asarray(upright.convert("RGBA"), dtype=np.uint16)
-        opaque = (layers[..., :3] * layers[..., 3:] + 127) // 255
-        colours = Image.fromarray(opaque.astype(np.uint8))
-    else:
-        colours = upright
-    grey = upright.mode in _GREY
-    array = np.array(colours.convert("L" if grey else "RGB"))
-    return torch.from_numpy(array[None] if grey else array.transpose(2, 0, 1).copy())
+def resize_images(images: torch.Tensor, size: int, how: Resize = "fit") -> torch.Tensor:
+    """(N, C, H, W) uint8 or float32 -> (N, C, size, size) of the same type.
+
+    - `"fit"` scales the longer side to `size` and fills up with zeros, equally on both sides: nothing
+      is lost or distorted;
+    - `"crop"` scales the shorter side to `size` and cuts the longer one, equally on both sides;
+    - `"stretch"` scales each side on its own, which turns circles into ellipses: a network that is
+      equivariant to rotations of the picture is then not equivariant to rotations of the object.
+
+    Scaling is bicubic with a low-pass filter when it shrinks (`antialias=True`), cut to the range.
+    """
+    height, width = images.shape[-2:]
+    inner = inner_size(height, width, size, how)
+    if (height, width) == (size, size):
+        return images
+    top = 255.0 if images.dtype == torch.uint8 else 1.0
+    scaled = images.float()
+    if inner != (height, width):
+        scaled = F.interpolate(scaled, inner, mode="bicubic", antialias=True).clamp_(0, top)
+    if images.dtype == torch.uint8:
+        scaled = scaled.round_().to(torch.uint8)
+    if how == "crop":
+        up, left = (inner[0] - size) // 2, (inner[1] - size) // 2
+        return scaled[..., up : up + size, left : left + size].contiguous()
+    rows, columns = size - inner[0], size - inner[1]
+    before = (columns // 2, rows // 2)
+    return F.pad(scaled, (before[0], columns - before[0], before[1], rows - before[1]))
 
 
-def _deep(array: np.ndarray) -> torch.Tensor:
-    """Grey values of more than 8 bits -> float32 in [0, 1]."""
-    values = torch.from_numpy(array.astype(np.float32))
-    low, high = float(values.min()), float(values.max())
-    if array.dtype.kind == "f":
-        if not (low >= 0 and high <= 1):
-            raise ValueError(f"float pixels must lie in [0, 1], got {low:g} to {high:g}")
-        return values
-    if low < 0 or high > 65535:
-        raise ValueError(f"integer pixels must lie in 0..65535, got {low:.0f} to {high:.0f}")
-    return values / 65535
-
-
-def _luma(pixels: torch.Tensor) -> torch.Tensor:
-    """(3, H, W) -> (1, H, W) with the weights of ITU-R 601."""
-    weights = torch.tensor([0.299, 0.587, 0.114])
-    grey = torch.einsum("c,chw->hw", weights, pixels.float())[None]
-    return grey.round().to(torch.uint8) if pixels.dtype == torch.uint8 else grey
+def resize_in_pieces(
+    images: torch.Tensor, size: int | None, how: Resize = "fit", piece: int = 256
+) -> torch.Tensor:
+    """`resize_images` for a whole set: float temporaries for `piece` images at a time."""
+    if size is None or images.shape[-2:] == (size, size):
+        return images
+    return torch.cat([resize_images(part, size, how) for part in images.split(piece)])

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pooch
-import requests
-from filelock import FileLock
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from besselnet._pixels import needed
+from besselnet.data._files import file_lock
 
 # What has arrived of an unfinished chunk is lost when the connection breaks.
 _CHUNK = 1 << 14
 _TIMEOUT = (10, 60)
+_PURPOSE = "downloading data sets"
 
 
 @dataclass(frozen=True)
 class Download:
-    """A published file: its name, where it can be had (mirrors in order), and its checksum.
+    """A published file: its name, where it is (mirrors in order), and its checksum.
 
     `checksum` is "algorithm:hex digits", as pooch takes it.
     """
@@ -40,9 +38,10 @@ def fetch(download: Download, folder: Path) -> Path:
     target = folder / download.name
     if target.exists():
         return target
+    pooch, requests = _packages()
     folder.mkdir(parents=True, exist_ok=True)
     failures = []
-    with FileLock(folder / f"{download.name}.lock"):
+    with file_lock(folder / f"{download.name}.lock"):
         for url in download.urls:
             try:
                 return Path(
@@ -54,7 +53,7 @@ def fetch(download: Download, folder: Path) -> Path:
                         downloader=ResumingDownloader(folder / f"{download.name}.part"),
                     )
                 )
-            except requests.RequestException as error:
+            except (_Broken, requests.RequestException) as error:
                 failures.append(f"{url} ({_reason(error)})")
             except ValueError as error:
                 raise ValueError(
@@ -68,6 +67,7 @@ def verify(download: Download, folder: Path) -> Path:
     """The path of the downloaded file, after its checksum was computed again."""
     target = folder / download.name
     algorithm, expected = download.checksum.split(":")
+    pooch, _ = _packages()
     if pooch.file_hash(str(target), alg=algorithm) != expected:
         raise ValueError(f"{target}: has not the published checksum {download.checksum}")
     return target
@@ -83,13 +83,15 @@ class ResumingDownloader:
     def __init__(self, part: Path, *, attempts: int = 4) -> None:
         self.part = part
         self.attempts = attempts
+        _, self._requests = _packages()
 
     def __call__(self, url: str, output_file: str | Path, mypooch: Any) -> None:
+        requests = self._requests
         for attempt in range(self.attempts):
             try:
                 self._receive(url)
                 break
-            except (requests.ConnectionError, requests.Timeout) as error:
+            except (_Broken, requests.ConnectionError, requests.Timeout) as error:
                 refused = not isinstance(error, _Broken) and not self.part.exists()
                 if refused or attempt + 1 == self.attempts:
                     raise
@@ -97,6 +99,7 @@ class ResumingDownloader:
         os.replace(self.part, output_file)
 
     def _receive(self, url: str) -> None:
+        requests = self._requests
         have = self.part.stat().st_size if self.part.exists() else 0
         # "identity": a transparently compressed answer has other offsets than the file.
         headers = {"Accept-Encoding": "identity"}
@@ -131,17 +134,33 @@ class ResumingDownloader:
                 raise _Broken(f"connection lost after {have} of {total} bytes")
 
 
+def _packages() -> tuple[Any, Any]:
+    return needed("pooch", _PURPOSE, "data"), needed("requests", _PURPOSE, "data")
+
+
 def _pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
-class _Broken(requests.ConnectionError):
+class _Broken(OSError):
     """The connection ended before the file did."""
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A function (name, bytes so far, bytes in all) that draws a bar, on terminals only."""
+    """A function (name, bytes so far, bytes in all) that draws a bar, on terminals and with rich only."""
+    try:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TransferSpeedColumn,
+        )
+    except ModuleNotFoundError:
+        yield lambda name, have, total: None
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -158,12 +177,13 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
         yield show
 
 
-def _reason(error: requests.RequestException) -> str:
+def _reason(error: Exception) -> str:
     """The cause in a few words: requests' own texts nest object addresses."""
-    if isinstance(error, requests.HTTPError) and error.response is not None:
-        return f"HTTP {error.response.status_code}"
     if isinstance(error, _Broken):
         return str(error)
+    _, requests = _packages()
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"HTTP {error.response.status_code}"
     if isinstance(error, requests.Timeout):
         return "no answer in time"
     if isinstance(error, requests.ConnectionError):

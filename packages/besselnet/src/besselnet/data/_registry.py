@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from besselnet.data._cache import cache_folder
+from besselnet.checks import check_count
 from besselnet.data._download import Download, fetch, verify
+from besselnet.data._files import cache_folder
 from besselnet.data._imageset import Splits
 
 _COMMON = ("root", "image_size", "seed")
@@ -92,10 +93,9 @@ def load_data(
 
     A registered name goes before a path of the same spelling; write "./mnist" for the folder.
     """
-    if image_size is not None and image_size < 1:
-        raise ValueError(f"image_size must be at least 1, got {image_size}")
-    if seed < 0:
-        raise ValueError(f"seed must not be negative, got {seed}")
+    if image_size is not None:
+        check_count("image_size", image_size)
+    check_count("seed", seed, least=0)
     path = Path(name_or_path).expanduser()
     place: Path | None
     if str(name_or_path) not in _SOURCES and path.exists():
@@ -110,7 +110,7 @@ def load_data(
     unknown = sorted(set(options) - set(source.options))
     if unknown:
         raise ValueError(
-            f"{source.name} has no option {unknown[0]!r}; it has {', '.join(source.options) or 'none'}"
+            f"{source.name} has no option {unknown[0]!r}: it has {', '.join(source.options) or 'none'}"
         )
     return source.load(root=place, image_size=image_size, seed=seed, **options)
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from besselnet._pixels import counted
+from besselnet.checks import check_choice
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 
 # Section 6 of the paper: the share of all available images that is used for training.
@@ -65,10 +67,8 @@ def take_regime(
     `imageset` is the merged set (`Splits.merged()`); `regime` is "high", "intermediate" or "low";
     `family` is "mnist" (20%, 2%, 0.2% for training) or "other" (80%, 8%, 0.8%).
     """
-    if family not in _REGIMES:
-        raise ValueError(f"family must be one of {tuple(_REGIMES)}, got {family!r}")
-    if regime not in _REGIMES[family]:
-        raise ValueError(f"regime must be one of {tuple(_REGIMES[family])}, got {regime!r}")
+    check_choice("family", family, tuple(_REGIMES))
+    check_choice("regime", regime, tuple(_REGIMES[family]))
     share = _REGIMES[family][regime]
     train, test = stratified_split(imageset, (share, 1 - share), seed, by_group=by_group)
     return train, test
@@ -77,23 +77,25 @@ def take_regime(
 def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[int]:
     """Numbers of images from numbers or shares; shares that sum to one leave no image over."""
     if not sizes:
-        raise ValueError("sizes must name at least one part")
+        raise ValueError(f"sizes={tuple(sizes)}: must name at least one part")
     if any(not size > 0 for size in sizes):
-        raise ValueError(f"sizes must be positive, got {tuple(sizes)}")
+        raise ValueError(f"sizes={tuple(sizes)}: must be positive")
     if all(isinstance(size, int) for size in sizes):
         counts = [int(size) for size in sizes]
     elif all(isinstance(size, float) for size in sizes):
         edges = np.cumsum([0.0, *sizes])
         if edges[-1] > 1 + 1e-9:
-            raise ValueError(f"shares must sum to at most 1, got {tuple(sizes)}")
+            raise ValueError(f"sizes={tuple(sizes)}: shares must sum to at most 1")
         counts = np.diff(np.round(edges * total).astype(int)).tolist()
     else:
-        raise ValueError(f"sizes must be all int or all float, got {tuple(sizes)}")
+        raise ValueError(f"sizes={tuple(sizes)}: must be all int or all float")
     if sum(counts) > total:
-        raise ValueError(f"sizes {tuple(sizes)} ask for more than the {total} images there are")
+        raise ValueError(f"sizes={tuple(sizes)}: must sum to at most {counted(total, 'image')}")
     for part, count in enumerate(counts):
         if count == 0:
-            raise ValueError(f"part {part} of {tuple(sizes)} would be empty: {total} images in all")
+            raise ValueError(
+                f"part {part} of {tuple(sizes)} would be empty: {counted(total, 'image')} in all"
+            )
     return counts
 
 
@@ -169,7 +171,7 @@ def divide(
     too easy.
     """
     if len(split) != 3:
-        raise ValueError(f"split must be three shares (train, val, test), got {tuple(split)}")
+        raise ValueError(f"split={tuple(split)}: must be three shares (train, val, test)")
     whole_groups = imageset.groups is not None if by_group is None else by_group
     shares = [float(share) for share in split]
     train, val, test = stratified_split(imageset, shares, seed, by_group=whole_groups)

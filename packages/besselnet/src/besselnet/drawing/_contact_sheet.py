@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
+from besselnet._pixels import counted
 from besselnet.atomic import atomic_file
-from besselnet.data._imageset import ImageSet
-from besselnet.data._resize import resize_images
+from besselnet.checks import check_count
+from besselnet.data import ImageSet, resize_images
 
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -25,8 +26,7 @@ def contact_sheet(
 
     Images are scaled to fit 72 x 72 tiles; other than 1 or 3 channels are shown as their first one.
     """
-    if per_class < 1:
-        raise ValueError(f"per_class must be at least 1, got {per_class}")
+    check_count("per_class", per_class)
     font = ImageFont.load_default(14)
     top = 32 if title else _GAP
     width = _LABEL + per_class * (_TILE + _GAP) + _GAP
@@ -39,7 +39,7 @@ def contact_sheet(
         members = (imageset.labels == row).nonzero()[:, 0]
         y = top + row * (_TILE + _GAP)
         draw.text((10, y + 16), _shortened(draw, name, font), fill=_INK, font=font)
-        draw.text((10, y + 38), f"{len(members)} images", fill=_MUTED, font=font)
+        draw.text((10, y + 38), counted(len(members), "image"), fill=_MUTED, font=font)
         shown = members[torch.randperm(len(members), generator=generator)[:per_class]]
         for column, index in enumerate(shown.tolist()):
             sheet.paste(_tile(imageset.images[index]), (_LABEL + column * (_TILE + _GAP), y))

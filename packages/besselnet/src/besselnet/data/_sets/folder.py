@@ -2,16 +2,16 @@
 
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from besselnet.data._decode import SUFFIXES, image_files, iter_images
+from besselnet._pixels import SUFFIXES, counted, image_files, option_hint
+from besselnet.checks import check_choice
+from besselnet.data._decode import Resize, iter_deep_images, warn_of_dark_images
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
-from besselnet.data._resize import Resize
 from besselnet.data._split import divide
 
 _PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
@@ -29,6 +29,8 @@ def load_folder(
     seed: int = 0,
     channels: int | None = None,
     resize: Resize = "fit",
+    bits: int | None = None,
+    page: int | None = None,
     on_error: str = "raise",
     split: Sequence[float] = (0.8, 0.1, 0.1),
 ) -> Splits:
@@ -38,32 +40,39 @@ def load_folder(
       `resize_images`).
     - `channels`: 1 or 3; by default 3 as soon as one image has colour. One image of more than 8 bits
       makes the whole set float32.
+    - `bits`: how many bits the 16-bit files use, 8 to 16; unset: all 16, with a warning where no file
+      uses more than 14. `page`: which page of files with several, from 0; unset: such files are refused
+      (see `decode_image`).
     - `on_error`: "raise" at files that cannot be read, or "skip" them with a warning.
     - `split`: shares of train, val and test where the folder has no `train/`.
     """
     if root is None or not root.is_dir():
         raise ValueError(f"folder needs the path of a directory, got {root}")
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    check_choice("on_error", on_error, ("raise", "skip"))
     places = _parts(root)
     classes = _class_names(next(iter(places.values())))
     files = {part: _list_files(place, classes) for part, place in places.items()}
-    read = partial(iter_images, image_size=image_size, channels=channels, resize=resize)
     images: dict[str, list[Tensor]] = {part: [] for part in places}
     labels: dict[str, list[int]] = {part: [] for part in places}
     failures = []
+    largest = 0
     shape_of: dict[tuple[int, int], Path] = {}
     for part, listed in files.items():
-        for (path, image), label in zip(read(path for path, _ in listed), (n for _, n in listed)):
+        paths = (path for path, _ in listed)
+        found = iter_deep_images(paths, image_size, channels, resize, bits, page)
+        for (path, image, brightest), (_, label) in zip(found, listed):
             if isinstance(image, Exception):
                 failures.append(str(image))
                 continue
+            largest = max(largest, brightest)
             shape_of.setdefault((image.shape[1], image.shape[2]), path)
             if len(shape_of) > 1:
                 raise ValueError(_sizes_differ(shape_of))
             images[part].append(image)
             labels[part].append(label)
     _report(failures, sum(map(len, files.values())), on_error)
+    if bits is None:
+        warn_of_dark_images(largest)
     stacked = _stack(images, places)
     sets = {
         part: ImageSet(stack, torch.tensor(labels[part]), classes)
@@ -115,16 +124,17 @@ def _sizes_differ(shape_of: dict[tuple[int, int], Path]) -> str:
     (first, first_path), (second, second_path) = list(shape_of.items())[:2]
     return (
         f"images differ in size: {first_path} is {first[1]}x{first[0]}, "
-        f"{second_path} is {second[1]}x{second[0]}; give an image_size to bring them to"
+        f"{second_path} is {second[1]}x{second[0]}: set image_size, the side to resize them to, for "
+        "instance 64 (command line: --set data.image_size=64)"
     )
 
 
 def _report(failures: list[str], total: int, on_error: str) -> None:
     if not failures:
         return
-    message = f"{failures[0]} ({len(failures)} of {total} files cannot be read)"
+    message = f"{failures[0]} ({len(failures)} of {counted(total, 'file')} cannot be read)"
     if on_error == "raise":
-        raise ValueError(f"{message}; on_error='skip' leaves such files out")
+        raise ValueError(f"{message}; to leave such files out, {option_hint('on_error', 'skip')}")
     warnings.warn(f"left out: {message}", stacklevel=4)
 
 

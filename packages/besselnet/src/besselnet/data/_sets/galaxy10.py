@@ -7,17 +7,15 @@ Imaging Surveys. The paper works at 128 x 128.
 from collections.abc import Sequence
 from pathlib import Path
 
-import h5py
 import numpy as np
 import torch
 
-from besselnet.data._cache import cache_folder, file_identity, prepared_arrays
+from besselnet._pixels import needed, reading
+from besselnet.data._decode import resize_images
 from besselnet.data._download import Download, fetch
-from besselnet.data._errors import reading
+from besselnet.data._files import cache_folder, file_identity, find_file, missing, prepared_arrays
 from besselnet.data._imageset import ImageSet, Splits
-from besselnet.data._published import find_file, missing
 from besselnet.data._registry import register_data
-from besselnet.data._resize import resize_images
 from besselnet.data._split import divide
 
 CLASSES = (
@@ -75,6 +73,7 @@ def load_galaxy10(
 
 
 def _read(path: Path, size: int) -> dict[str, np.ndarray]:
+    h5py = needed("h5py", "reading galaxy10", "data")
     with reading(path), h5py.File(path, "r") as file:
         for key in ("images", "ans"):
             if key not in file:

@@ -7,14 +7,20 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import torch
 
-from besselnet.data._archive import fingerprint, open_zip
-from besselnet.data._cache import cache_folder, file_identity, prepared_arrays
-from besselnet.data._decode import SUFFIXES, decode_image, image_files
+from besselnet._pixels import SUFFIXES, image_files, inner_size
+from besselnet.data._decode import Resize, decode_image, resize_images
 from besselnet.data._download import Download, fetch
+from besselnet.data._files import (
+    cache_folder,
+    file_identity,
+    find_file,
+    fingerprint,
+    missing,
+    open_zip,
+    prepared_arrays,
+)
 from besselnet.data._imageset import ImageSet, Splits
-from besselnet.data._published import find_file, missing
 from besselnet.data._registry import register_data
-from besselnet.data._resize import Resize, check_resize, resize_images
 from besselnet.data._split import divide
 
 CLASSES = ("Uninfected", "Parasitized")
@@ -52,7 +58,7 @@ def load_malaria(
     where cells of one slide are on both sides). Decoded images are kept in the cache folder.
     """
     size = image_size or 64
-    check_resize(size, resize)
+    inner_size(1, 1, size, resize)
     path = find_file("malaria", root, [_DOWNLOAD.name, "cell_images"])
     if path is None and root is not None:
         path = root if _class_folders(root) else None

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from besselnet.data._cache import cache_folder, read_arrays
+from besselnet._pixels import reading
+from besselnet.data._decode import resize_in_pieces
 from besselnet.data._download import Download, fetch
-from besselnet.data._errors import reading
+from besselnet.data._files import cache_folder, find_file, missing, read_arrays
 from besselnet.data._imageset import ImageSet, Provenance, Splits
-from besselnet.data._published import find_file, missing
 from besselnet.data._registry import register_data
-from besselnet.data._resize import resize_in_pieces
 
 DIGITS = tuple("0123456789")
 _MIRRORS = (

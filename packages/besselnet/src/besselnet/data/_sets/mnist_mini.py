@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from besselnet.data._errors import reading
+from besselnet._pixels import reading
+from besselnet.data._decode import resize_in_pieces
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._registry import register_data
-from besselnet.data._resize import resize_in_pieces
 from besselnet.data._sets.mnist import DIGITS
 from besselnet.data._split import divide
 

@@ -1,4 +1,4 @@
-"""`mnist-rot`, `mnist-back`, `mnist-rot-back`: MNIST turned, on photographs, and both.
+"""`mnist-rot`, `mnist-back`, `mnist-rot-back`: MNIST rotated, on photographs, and both.
 
 The sets of Larochelle et al. (ICML 2007), 12 000 + 50 000 digits: read from the original files, or
 re-created from MNIST (`recreation.py`) and then labelled so in `Splits.provenance`.
@@ -10,22 +10,28 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, get_args
 
 import numpy as np
 import torch
 
-from besselnet.data._archive import open_zip
-from besselnet.data._cache import cache_folder, file_identity, prepared_arrays
+from besselnet._pixels import reading
+from besselnet.checks import check_choice
+from besselnet.data._decode import resize_in_pieces
 from besselnet.data._download import Download, fetch
-from besselnet.data._errors import reading
+from besselnet.data._files import (
+    cache_folder,
+    file_identity,
+    find_file,
+    missing,
+    open_zip,
+    prepared_arrays,
+)
 from besselnet.data._imageset import ImageSet, Provenance, Splits
-from besselnet.data._published import find_file, missing
 from besselnet.data._registry import register_data
-from besselnet.data._resize import resize_in_pieces
 from besselnet.data._sets.mnist import DIGITS, mnist_arrays
 from besselnet.data._sets.recreation import Recipe, recreate
-from besselnet.functional._rotation import Interpolation, check_interpolation
+from besselnet.functional import Interpolation
 
 ROWS = {"train": 12_000, "test": 50_000}
 VERSIONS = ("auto", "original", "recreated")
@@ -38,7 +44,7 @@ class Variation:
     """One of the three sets: its archive, its two files, and what was done to the digits.
 
     `sideways`: the rows of the file run down the columns of the image. scikit-data records this for
-    the background set and not for the turned ones; on turned digits it would be a reflection.
+    the background set and not for the rotated ones; on rotated digits it would be a reflection.
     """
 
     name: str
@@ -104,16 +110,15 @@ def load_variation(
     - "recreated": made from MNIST (in `root` or downloaded) with `seed`, kept in the cache folder;
     - "auto": the original where it is given or can be downloaded, else re-created with a warning.
 
-    `interpolation` is how a re-creation turns its digits.
+    `interpolation` is how a re-creation rotates its digits.
     """
-    if version not in VERSIONS:
-        raise ValueError(f"version must be one of {VERSIONS}, got {version!r}")
-    check_interpolation(interpolation)
-    turns = variation.rotate and version == "recreated"
-    if interpolation != _INTERPOLATION and not turns:
+    check_choice("version", version, VERSIONS)
+    check_choice("interpolation", interpolation, get_args(Interpolation))
+    rotated_here = variation.rotate and version == "recreated"
+    if interpolation != _INTERPOLATION and not rotated_here:
         raise ValueError(
-            f"interpolation={interpolation!r} is for digits that are turned here: it needs "
-            f"mnist-rot or mnist-rot-back with version='recreated', got {variation.name} with "
+            f"interpolation={interpolation!r}: must be {_INTERPOLATION!r} unless digits are rotated here, "
+            f"in mnist-rot or mnist-rot-back with version='recreated'; this is {variation.name} with "
             f"version={version!r}"
         )
     original = None if version == "recreated" else _obtain_original(variation, root, version)
@@ -221,6 +226,6 @@ def _register(variation: Variation, summary: str) -> None:
         return load_variation(variation, root, image_size, seed, version, interpolation)
 
 
-_register(_VARIATIONS["mnist-rot"], "MNIST digits turned by any angle, 12 000 + 50 000")
+_register(_VARIATIONS["mnist-rot"], "MNIST digits rotated by any angle, 12 000 + 50 000")
 _register(_VARIATIONS["mnist-back"], "MNIST digits on photographs, 12 000 + 50 000")
-_register(_VARIATIONS["mnist-rot-back"], "MNIST digits turned, on photographs, 12 000 + 50 000")
+_register(_VARIATIONS["mnist-rot-back"], "MNIST digits rotated, on photographs, 12 000 + 50 000")

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from besselnet.data._cache import read_arrays
-from besselnet.data._errors import reading
+from besselnet._pixels import check_reading, option_hint, reading, scale_depth
+from besselnet.checks import check_choice
+from besselnet.data._decode import Resize, resize_in_pieces, warn_of_dark_images
+from besselnet.data._files import read_arrays
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
-from besselnet.data._resize import Resize, resize_in_pieces
 from besselnet.data._split import divide
 
 _GROUP_KEYS = ("groups", "slide")
@@ -27,6 +28,7 @@ def load_npz(
     image_size: int | None = None,
     seed: int = 0,
     layout: str | None = None,
+    bits: int | None = None,
     resize: Resize = "fit",
     split: Sequence[float] = (0.8, 0.1, 0.1),
     by_group: bool | None = None,
@@ -35,7 +37,7 @@ def load_npz(
 
     - x: (N, H, W), (N, H, W, C) or (N, C, H, W). `layout` ("NHWC" or "NCHW") is needed when neither
       the last nor the second axis has length 1 or 3. uint8, integers in 0..255, uint16 (divided by
-      65 535), bool, or floats in [0, 1].
+      65 535, or by 2^`bits` - 1 where fewer bits are used), bool, or floats in [0, 1].
     - y: integers, or names.
     - classes: names, optional.
     - groups or slide: integers or names, optional, with the suffix of their part.
@@ -43,8 +45,9 @@ def load_npz(
     """
     if root is None or not root.is_file():
         raise ValueError(f"npz needs the path of an .npz file, got {root}")
-    if layout not in (None, "NHWC", "NCHW"):
-        raise ValueError(f"layout must be 'NHWC', 'NCHW' or None, got {layout!r}")
+    if layout is not None:
+        check_choice("layout", layout, ("NHWC", "NCHW"))
+    check_reading(bits=bits)
     arrays = read_arrays(root)
     with reading(root):
         parts = [part for part in ("train", "val", "test") if f"x_{part}" in arrays]
@@ -56,19 +59,23 @@ def load_npz(
         groups = _number_groups(arrays, suffixes)
         sets = {
             part: ImageSet(
-                resize_in_pieces(as_images(arrays[f"x{suffix}"], layout), image_size, resize),
+                resize_in_pieces(as_images(arrays[f"x{suffix}"], layout, bits), image_size, resize),
                 torch.from_numpy(numbers[part]),
                 classes,
                 groups.get(part),
             )
             for part, suffix in suffixes.items()
         }
+    if bits is None:
+        warn_of_dark_images(max(_largest(arrays[f"x{suffix}"]) for suffix in suffixes.values()))
     if "all" in sets:
         return divide(sets["all"], root.name, split, seed, by_group)
     return Splits(**sets, provenance=Provenance(f"{root.name}, its own parts"))
 
 
-def as_images(array: np.ndarray, layout: str | None = None) -> torch.Tensor:
+def as_images(
+    array: np.ndarray, layout: str | None = None, bits: int | None = None
+) -> torch.Tensor:
     """(N, H, W), (N, H, W, C) or (N, C, H, W) of any accepted type -> (N, C, H, W) tensor."""
     if array.ndim not in (3, 4):
         raise ValueError(f"images must have 3 or 4 axes, got shape {array.shape}")
@@ -77,14 +84,21 @@ def as_images(array: np.ndarray, layout: str | None = None) -> torch.Tensor:
     else:
         if layout is None:
             if array.shape[3] not in (1, 3) and array.shape[1] not in (1, 3):
-                raise ValueError(f"cannot tell the channels in shape {array.shape}: give a layout")
+                raise ValueError(
+                    f"cannot tell the channels in shape {array.shape}: "
+                    f"{option_hint('layout', 'NHWC')} or NCHW"
+                )
             layout = "NHWC" if array.shape[3] in (1, 3) else "NCHW"
         if layout == "NHWC":
             array = array.transpose(0, 3, 1, 2)
-    return torch.from_numpy(np.ascontiguousarray(_as_values(array)))
+    return torch.from_numpy(np.ascontiguousarray(_as_values(array, bits)))
 
 
-def _as_values(array: np.ndarray) -> np.ndarray:
+def _largest(array: np.ndarray) -> int:
+    return int(array.max(initial=0)) if array.dtype == np.uint16 else 0
+
+
+def _as_values(array: np.ndarray, bits: int | None) -> np.ndarray:
     """uint8, or float32 in [0, 1]."""
     kind = array.dtype.kind
     if kind == "b":
@@ -94,7 +108,7 @@ def _as_values(array: np.ndarray) -> np.ndarray:
     if array.dtype == np.uint8:
         return array
     if array.dtype == np.uint16:
-        return array.astype(np.float32) / 65535
+        return scale_depth(array, bits)
     if kind in "iu":
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         if low < 0 or high > 255:

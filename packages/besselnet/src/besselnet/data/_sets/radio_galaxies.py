@@ -8,17 +8,17 @@ non-commercial use.
 import importlib.util
 import io
 from pathlib import Path
+from typing import Any
 
-import h5py
 import numpy as np
 import torch
 
-from besselnet.data._archive import open_zip
-from besselnet.data._errors import reading
+from besselnet._pixels import needed, reading
+from besselnet.checks import check_count
+from besselnet.data._decode import resize_in_pieces
+from besselnet.data._files import find_file, missing, open_zip
 from besselnet.data._imageset import ImageSet, Provenance, Splits
-from besselnet.data._published import find_file, missing
 from besselnet.data._registry import register_data
-from besselnet.data._resize import resize_in_pieces
 
 CLASSES = ("FRI", "FRII", "Compact", "Bent")
 _ARCHIVE, _MEMBER = "galaxy_data_h5.zip", "galaxy_data_h5.h5"
@@ -42,8 +42,8 @@ def load_radio_galaxies(
     The sources are small in their frame: 64 pixels hold nine tenths of the light (of the central
     200, above the noise) for four galaxies of five.
     """
-    if not 1 <= crop <= 300:
-        raise ValueError(f"crop must be in 1..300, got {crop}")
+    if check_count("crop", crop) > 300:
+        raise ValueError(f"crop={crop!r}: must be at most 300")
     if root is None:
         path = _file_of_package()
     else:
@@ -56,6 +56,7 @@ def load_radio_galaxies(
             content: Path | io.BytesIO = io.BytesIO(archive.read(_MEMBER))
     else:
         content = path
+    h5py = needed("h5py", "reading radio-galaxies", "data")
     with reading(path), h5py.File(content, "r") as file:
         arrays = _read(file, crop)
         parts = {
@@ -68,7 +69,7 @@ def load_radio_galaxies(
     )
 
 
-def _read(file: h5py.File, crop: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def _read(file: Any, crop: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Images and labels of each part; entries are groups data_1, data_2, ..."""
     images: dict[str, list[np.ndarray]] = {part: [] for part in _PARTS.values()}
     labels: dict[str, list[int]] = {part: [] for part in _PARTS.values()}

@@ -1,12 +1,12 @@
-"""MNIST turned and laid on photographs, where the original files cannot be had.
+"""MNIST rotated and laid on photographs, where the original files are not available.
 
 The recipe, in the spirit of Larochelle et al. (ICML 2007):
 
 1. 62 000 of the 70 000 digits in random order, 12 000 for training and 50 000 for testing;
-2. each turned by an angle uniform in [0, 360) degrees, with cubic interpolation unless said otherwise;
+2. each rotated by an angle uniform in [0, 360) degrees, with cubic interpolation unless said otherwise;
 3. each laid on a 28 x 28 patch of a grey photograph, d + (1 - d) p for digit d and patch p in
    [0, 1]. Patches come from random places of random photographs; those with a standard deviation
-   under 0.1 (sky, walls) are left out. The digit is turned, the patch is not.
+   under 0.1 (sky, walls) are left out. The digit is rotated, the patch is not.
 
 How digit and patch are blended and the limit of 0.1 are choices made here, and the photographs are
 those inside scikit-image: accuracies on a re-creation are not comparable with those on the originals.
@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from besselnet.data._cache import prepared_arrays
 from besselnet.data._decode import decode_image
-from besselnet.functional._rotation import Interpolation, rotate_images
+from besselnet.data._files import prepared_arrays
+from besselnet.functional import Interpolation, rotate_images
 
 _PHOTOGRAPHS = (
     "astronaut.png",
@@ -85,8 +85,8 @@ def _make(
         piece = torch.from_numpy(digits[picked])[:, None].float() / 255
         if recipe.rotate:
             angles = generator.uniform(0, 360, len(picked))
-            turned = rotate_images(piece, torch.from_numpy(angles), recipe.interpolation)
-            piece = turned.clamp_(0, 1)
+            rotated = rotate_images(piece, torch.from_numpy(angles), recipe.interpolation)
+            piece = rotated.clamp_(0, 1)
         if recipe.background:
             patches = _patches(photographs, len(picked), generator)
             piece = piece + (1 - piece) * patches

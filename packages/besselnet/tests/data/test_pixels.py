@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from besselnet.data import decode_image, image_files, iter_images
-from besselnet.export._pixels import list_images, read_image
+from besselnet._pixels import list_images, read_image
+from besselnet.data import decode_image, image_files, iter_images, reading_options
 
 CHANCE = np.random.default_rng(0)
 
@@ -53,7 +53,7 @@ def test_every_kind_of_file(name, how, size, tmp_path):
         expected = expected.float().numpy() / (255 if whole else 1)
         # Half a grey value may be rounded up by one and down by the other.
         tolerance = 1.01 / 255 if whole else 1e-5
-        found = read_image(path, channels, size, how)
+        found = read_image(path, channels=channels, image_size=size, resize=how)
         assert found.shape == (channels, size, size)
         assert np.abs(found - expected).max() <= tolerance
         assert np.mean(np.abs(found - expected) > 1e-5) < 0.01
@@ -65,8 +65,22 @@ def test_orientation_of_a_camera(tmp_path):
     picture("RGB").save(tmp_path / "turned.png", exif=exif)
     expected = decode_image(tmp_path / "turned.png").numpy()
     assert expected.shape == (3, 16, 21)
-    found = read_image(tmp_path / "turned.png", 3, 21, "fit")
+    found = read_image(tmp_path / "turned.png", channels=3, image_size=21)
     assert np.allclose(found[:, 2:18], expected / 255)
+
+
+def test_bits_and_pages_are_those_of_the_data_room(tmp_path):
+    first, second = (
+        Image.fromarray(CHANCE.integers(0, 4096, (9, 9)).astype(np.uint16)) for _ in "ab"
+    )
+    path = tmp_path / "stack.tif"
+    first.save(path, save_all=True, append_images=[second])
+    options = reading_options({"bits": 12, "page": 1, "resize": "crop", "on_error": "skip"})
+    assert options == {"bits": 12, "page": 1, "resize": "crop"}
+    found = read_image(path, channels=1, image_size=9, **options)
+    ((_, expected),) = iter_images([path], image_size=9, channels=1, **options)
+    assert np.array_equal(found, expected.numpy())
+    np.testing.assert_allclose(found[0], np.asarray(second) / 4095, rtol=1e-6)
 
 
 def damaged(folder):
@@ -84,7 +98,7 @@ def test_files_that_cannot_be_read_say_the_same(tmp_path):
         ((_, expected),) = iter_images([path], image_size=8, channels=1)
         assert isinstance(expected, ValueError)
         with pytest.raises(ValueError) as found:
-            read_image(path, 1, 8, "fit")
+            read_image(path, channels=1, image_size=8)
         assert str(found.value) == str(expected)
 
 

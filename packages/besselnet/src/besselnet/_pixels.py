@@ -1,0 +1,268 @@
+"""Image files -> arrays, without torch: one set of rules for training, prediction and exported networks.
+
+| in the file | becomes |
+|---|---|
+| black and white, 8-bit grey | 1 channel, uint8 |
+| RGB, palette, CMYK, YCbCr, HSV | 3 channels, uint8; CMYK without colour profile |
+| with transparency | laid on black, the value that rotation puts outside the frame |
+| 16-bit grey, 32-bit integers up to 65 535 | 1 channel, float32, divided by 65 535, or by 2^bits - 1 |
+| 32-bit float grey in [0, 1] | 1 channel, float32 |
+| 16-bit RGB (PNG) | 3 channels, uint8: Pillow keeps the upper 8 bits |
+| EXIF orientation | applied, so the picture is what a viewer shows |
+| several pages or frames | the one that `page` names, refused without it |
+"""
+
+import importlib
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from besselnet.checks import check_choice, check_count
+
+Array = np.ndarray
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
+RESIZES = ("fit", "crop", "stretch")
+_READING = ("resize", "bits", "page")
+_GREY = ("1", "L", "LA", "La")
+_DEEP = ("I;16", "I;16L", "I;16B", "I;16N", "I", "F")
+_COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV")
+# Of the cubic convolution that is used for resizing with a low-pass filter.
+_CUBIC = -0.5
+
+
+def reading_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a data set's options that say how a file is read: prediction needs the same ones."""
+    return {name: options[name] for name in _READING if name in options}
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Files with an image's suffix under `folder`, at any depth, sorted; hidden ones left out."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return sorted(
+        path
+        for path in found
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def list_images(paths: Iterable[Path | str]) -> Iterator[Path]:
+    """The files themselves; for a folder the `image_files` in it."""
+    for path in map(Path, paths):
+        yield from image_files(path) if path.is_dir() else (path,)
+
+
+def read_image(
+    path: Path | str,
+    *,
+    channels: int | None,
+    image_size: int,
+    resize: str = "fit",
+    bits: int | None = None,
+    page: int | None = None,
+) -> Array:
+    """(C, image_size, image_size) float32 in [0, 1]; `ValueError` or `OSError` for an unreadable file."""
+    pixels = scale_depth(read_pixels(path, channels=channels, page=page, bits=bits), bits)
+    resized = resize_pixels(pixels, image_size, resize)
+    return resized.astype(np.float32) / np.float32(255 if resized.dtype == np.uint8 else 1)
+
+
+def read_pixels(
+    source: Path | str | bytes,
+    *,
+    channels: int | None = None,
+    bits: int | None = None,
+    page: int | None = None,
+    name: str | None = None,
+) -> Array:
+    """(C, H, W) uint8, uint16 for grey values of more than 8 bits, or float32 in [0, 1].
+
+    `source` is a path, or the bytes of a file called `name`. `channels` asks for 1 or 3 in place of what
+    the file has. Values of more than `bits` bits are refused.
+    """
+    check_reading(channels=channels, bits=bits, page=page)
+    image_module = needed("PIL.Image", "reading image files", "train")
+    label = name if isinstance(source, bytes) else source
+    stream = io.BytesIO(source) if isinstance(source, bytes) else source
+    with reading(label or "image"), image_module.open(stream) as opened:
+        _turn_to_page(opened, page)
+        pixels = _decode(opened)
+        top = 2 ** (bits or 16) - 1
+        if pixels.dtype == np.uint16 and pixels.max() > top:
+            raise ValueError(f"has values up to {pixels.max()}, and bits={bits} allows 0..{top}")
+    if channels is None or channels == len(pixels):
+        return pixels
+    if channels == 3:
+        return np.repeat(pixels, 3, 0)
+    return _luma(pixels)
+
+
+def scale_depth(pixels: Array, bits: int | None = None) -> Array:
+    """uint16 of `bits` bits (16) -> float32 in [0, 1]; other types as they are."""
+    if pixels.dtype != np.uint16:
+        return pixels
+    return pixels.astype(np.float32) / np.float32(2 ** (bits or 16) - 1)
+
+
+def check_reading(
+    *, channels: int | None = None, bits: int | None = None, page: int | None = None
+) -> None:
+    """Refuse values that `read_pixels` does not know."""
+    if channels not in (None, 1, 3):
+        raise ValueError(f"channels={channels!r}: must be 1, 3 or None")
+    if bits is not None and check_count("bits", bits, least=8) > 16:
+        raise ValueError(f"bits={bits!r}: must be an integer from 8 to 16")
+    if page is not None:
+        check_count("page", page, least=0)
+
+
+def option_hint(name: str, value: object) -> str:
+    """How to set an option of a data set, in Python and on the command line."""
+    return f"set the data option {name}={value} (command line: --set data.options.{name}={value})"
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 image", "2 images"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def needed(module: str, purpose: str, extra: str) -> Any:
+    """An optional package's module; one line that names the extra to install where it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = {"PIL.Image": "Pillow"}.get(module, module)
+        raise ValueError(f"{purpose} needs {package}: pip install 'besselnet[{extra}]'") from error
+
+
+@contextmanager
+def reading(path: Path | str) -> Iterator[None]:
+    """Turn whatever a damaged or unexpected file makes its reader raise into one line naming it.
+
+    A missing file stays a `FileNotFoundError`.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, EOFError, IndexError, SyntaxError) as error:
+        raise ValueError(_one_line(path, error)) from error
+    except (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError) as error:
+        raise ValueError(_one_line(path, error)) from error
+
+
+def resize_pixels(pixels: Array, size: int, how: str) -> Array:
+    """(C, H, W) -> (C, size, size) of the same type, by "fit", "crop" or "stretch".
+
+    Bicubic, with the kernel widened where it shrinks; cut to the range, and rounded for uint8.
+    """
+    height, width = pixels.shape[1:]
+    if (height, width) == (size, size):
+        return pixels
+    inner = inner_size(height, width, size, how)
+    whole = pixels.dtype == np.uint8
+    scaled = pixels.astype(np.float32)
+    if inner != (height, width):
+        rows, columns = _weights(height, inner[0]), _weights(width, inner[1])
+        scaled = np.clip(rows @ (scaled @ columns.T), 0, 255 if whole else 1)
+    if whole:
+        scaled = np.rint(scaled).astype(np.uint8)
+    before = [abs(size - n) // 2 for n in inner]
+    if how == "crop":
+        return scaled[:, before[0] : before[0] + size, before[1] : before[1] + size]
+    margins = [(b, size - n - b) for b, n in zip(before, inner)]
+    return np.pad(scaled, [(0, 0), *margins])
+
+
+def inner_size(height: int, width: int, size: int, how: str) -> tuple[int, int]:
+    """What an image is scaled to before it is filled up ("fit") or cut ("crop") to `size`."""
+    check_count("image_size", size)
+    check_choice("resize", how, RESIZES)
+    if how == "stretch":
+        return size, size
+    scale = size / (max if how == "fit" else min)(height, width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def _weights(size: int, wanted: int) -> Array:
+    """What each of `size` pixels contributes to each of `wanted`; (wanted, size), rows add up to 1."""
+    step = size / wanted
+    widened = max(step, 1.0)
+    centres = step * (np.arange(wanted) + 0.5)
+    first = np.maximum((centres - 2 * widened + 0.5).astype(int), 0)
+    last = np.minimum((centres + 2 * widened + 0.5).astype(int), size)
+    pixels = np.arange(size)
+    distance = np.abs(pixels + 0.5 - centres[:, None]) / widened
+    near = (_CUBIC + 2) * distance**3 - (_CUBIC + 3) * distance**2 + 1
+    far = _CUBIC * (distance**3 - 5 * distance**2 + 8 * distance - 4)
+    weights = np.where(distance < 1, near, np.where(distance < 2, far, 0.0))
+    weights *= (pixels >= first[:, None]) & (pixels < last[:, None])
+    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+
+
+def _turn_to_page(image: Any, page: int | None) -> None:
+    # A camera's MPO is a JPEG whose further frames are previews.
+    pages = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+    if page is None and pages > 1:
+        hint = option_hint("page", 0)
+        raise ValueError(f"has {pages} pages or frames: to read the first of each file, {hint}")
+    if page is not None and page >= pages:
+        raise ValueError(
+            f"has {counted(pages, 'page')}, and page={page} (from 0) is not among them"
+        )
+    if page:
+        image.seek(page)
+
+
+def _decode(image: Any) -> Array:
+    """(C, H, W) of an opened file, by the table above; more than 8 bits as uint16."""
+    from PIL import Image, ImageOps
+
+    image.load()
+    upright = ImageOps.exif_transpose(image)
+    kind = upright.mode
+    if kind in _DEEP:
+        return _deep(np.asarray(upright))[None]
+    if kind not in _GREY + _COLOUR:
+        raise ValueError(f"pixel format {kind!r} is not supported")
+    if upright.has_transparency_data:
+        layers = np.asarray(upright.convert("RGBA"), dtype=np.uint16)
+        opaque = (layers[..., :3] * layers[..., 3:] + 127) // 255
+        upright = Image.fromarray(opaque.astype(np.uint8))
+    if kind in _GREY:
+        return np.array(upright.convert("L"))[None]
+    return np.ascontiguousarray(np.asarray(upright.convert("RGB")).transpose(2, 0, 1))
+
+
+def _deep(values: Array) -> Array:
+    """Grey values of more than 8 bits: uint16, or float32 in [0, 1]."""
+    low, high = float(values.min()), float(values.max())
+    if values.dtype.kind == "f":
+        if not (low >= 0 and high <= 1):
+            raise ValueError(f"float pixels must lie in [0, 1], got {low:g} to {high:g}")
+        return values.astype(np.float32)
+    if low < 0 or high > 65535:
+        raise ValueError(f"integer pixels must lie in 0..65535, got {low:.0f} to {high:.0f}")
+    return values.astype(np.uint16)
+
+
+def _luma(pixels: Array) -> Array:
+    """(3, H, W) uint8 -> (1, H, W) with the weights of ITU-R 601."""
+    grey = np.zeros(pixels.shape[1:], np.float32)
+    for weight, channel in zip(np.array([0.299, 0.587, 0.114], np.float32), pixels):
+        # Rounded once for each channel, as by a fused multiply-add: the same grey value on every machine.
+        grey = (grey + np.float64(weight) * channel.astype(np.float64)).astype(np.float32)
+    return np.rint(grey).astype(np.uint8)[None]
+
+
+def _one_line(path: Path | str, error: Exception) -> str:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return reason if str(path) in reason else f"{path}: {reason}"
