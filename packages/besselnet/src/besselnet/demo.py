@@ -1,4 +1,4 @@
-"""The two-minute story: train on upright digits, test on turned ones, beside a plain CNN."""
+"""The two-minute story: train on upright digits, test on rotated ones, beside a plain CNN."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,9 +11,15 @@ from torch import Tensor, nn
 
 from besselnet.atomic import write_json
 from besselnet.data import Batches, ImageSet
-from besselnet.drawing._feature_maps import draw_feature_maps
-from besselnet.drawing._runs import draw_filters, draw_turned, learned_filters, write_figure
+from besselnet.drawing import (
+    draw_feature_maps,
+    draw_filters,
+    draw_rotated,
+    learned_filters,
+    write_figure,
+)
 from besselnet.functional import rotate_images
+from besselnet.nn import evaluating
 from besselnet.testing import equivariance_error
 from besselnet.train import (
     DataConfig,
@@ -21,11 +27,11 @@ from besselnet.train import (
     Run,
     RunConfig,
     TrainConfig,
-    evaluate_turned,
+    evaluate_rotated,
     load_images,
     train_run,
+    watched,
 )
-from besselnet.train._progress import watched
 
 # 1 000 of the 5 000 digits to train on and 1 000 to test on; fewer for the curves over angles.
 DATA = DataConfig(source="mnist-mini", options={"split": (0.2, 0.02, 0.2)})
@@ -46,34 +52,34 @@ class DemoRow:
     network: str
     parameters: int
     upright: float
-    turned: float
+    rotated: float
     agreement: float
     quarter_turn_agreement: float
     equivariance_error: float
 
 
-@torch.no_grad()
-def answers(model: nn.Module, images: ImageSet, turn: Callable[[Tensor], Tensor]) -> Tensor:
-    """The classes that a network names for turned images."""
+def answers(model: nn.Module, images: ImageSet, rotate: Callable[[Tensor], Tensor]) -> Tensor:
+    """The classes that a network names for rotated images."""
     batches = Batches(images, 100)
     shown = watched(batches, len(batches), "testing")
-    return torch.cat([model(turn(batch)).argmax(1) for batch, _ in shown])
+    with evaluating(model):
+        return torch.cat([model(rotate(batch)).argmax(1) for batch, _ in shown])
 
 
 def describe(network: str, model: nn.Module, test: ImageSet) -> DemoRow:
-    """Test upright, turned by a random angle each (the same for every network), and by 90 degrees."""
+    """Test upright, rotated by a random angle each (the same for every network), and by 90 degrees."""
     generator = torch.Generator().manual_seed(0)
     angles = iter((360 * torch.rand(len(test), generator=generator)).split(100))
     upright = answers(model, test, lambda batch: batch)
-    turned = answers(model, test, lambda batch: rotate_images(batch, next(angles)))
+    rotated = answers(model, test, lambda batch: rotate_images(batch, next(angles)))
     quarter = answers(model, test, lambda batch: torch.rot90(batch, 1, (2, 3)))
     some, _ = next(iter(Batches(test, 100)))
     return DemoRow(
         network=network,
         parameters=sum(p.numel() for p in model.parameters()),
         upright=_share(upright == test.labels),
-        turned=_share(turned == test.labels),
-        agreement=_share(turned == upright),
+        rotated=_share(rotated == test.labels),
+        agreement=_share(rotated == upright),
         quarter_turn_agreement=_share(quarter == upright),
         equivariance_error=equivariance_error(model, some).mean(),
     )
@@ -87,14 +93,14 @@ def table(rows: list[DemoRow]) -> Table:
     """The rows as people read them."""
     shown = Table(
         title="Trained on 1 000 upright digits, tested on 1 000 others",
-        caption="agree: same answer for an image and its turned copy\n"
-        "error: change of the output by turning, against that by another image",
+        caption="agree: same answer for an image and its rotated copy\n"
+        "error: change of the output by rotation, against that by another image",
     )
     shown.add_column("")
-    for name in ("parameters", "upright", "turned", "agree", "agree\nat 90°", "error"):
+    for name in ("parameters", "upright", "rotated", "agree", "agree\nat 90°", "error"):
         shown.add_column(name, justify="right")
     for row in rows:
-        shares = (row.upright, row.turned, row.agreement, row.quarter_turn_agreement)
+        shares = (row.upright, row.rotated, row.agreement, row.quarter_turn_agreement)
         shown.add_row(
             row.network,
             f"{row.parameters:,}",
@@ -109,15 +115,15 @@ def draw(folder: Path, models: Mapping[str, nn.Module], test: ImageSet) -> list[
     few = test.select(torch.arange(0, len(test), max(1, len(test) // CURVE_IMAGES)))
     batches = Batches(few, 50)
     curves = {
-        name: evaluate_turned(
-            model, watched(batches, len(batches), f"turning: {name}"), rotate_images
+        name: evaluate_rotated(
+            model, watched(batches, len(batches), f"rotating: {name}"), rotate_images
         )
         for name, model in models.items()
     }
-    draw_turned(folder / "accuracy_against_angle.png", curves)
+    draw_rotated(folder / "accuracy_against_angle.png", curves)
     image, _ = Batches(test, 1)[0]
-    turned = rotate_images(image, SHOWN_ANGLE)
-    figure = draw_feature_maps(models, image[0], SHOWN_ANGLE, turned[0], layers=(0, 1, 2, 3))
+    rotated = rotate_images(image, SHOWN_ANGLE)
+    figure = draw_feature_maps(models, image[0], SHOWN_ANGLE, rotated[0], layers=(0, 1, 2, 3))
     write_figure(folder / "feature_maps.png", figure)
     names = ["accuracy_against_angle.png", "feature_maps.png"]
     for name, model in models.items():
@@ -129,10 +135,11 @@ def draw(folder: Path, models: Mapping[str, nn.Module], test: ImageSet) -> list[
 
 
 def run_demo(folder: str | Path = "runs/demo") -> list[DemoRow]:
-    """Train both networks (or go on where an earlier call stopped), test, draw and print."""
+    """Train both networks (or continue where an earlier call stopped), test, draw and print."""
     folder = Path(folder)
     console = Console()
-    test = load_images(DATA).test
+    splits = load_images(DATA)
+    test = splits.test
     if test is None:
         raise ValueError(f"{DATA.source}: the demo needs test images")
     runs: dict[str, Run] = {}
@@ -140,13 +147,15 @@ def run_demo(folder: str | Path = "runs/demo") -> list[DemoRow]:
         place = folder / name.split()[0]
         console.print(f"training {name} in {place}")
         config = RunConfig(DATA, model, TRAIN)
-        runs[name] = train_run(config, place, resume=(place / "config.json").exists())
+        runs[name] = train_run(
+            config, place, images=splits, resume=(place / "config.json").exists()
+        )
     models = {name: run.model for name, run in runs.items()}
-    console.print("testing both, upright and turned")
+    console.print("testing both, upright and rotated")
     rows = [describe(name, model, test) for name, model in models.items()]
     write_json(folder / "table.json", [asdict(row) for row in rows])
     console.print(table(rows))
-    console.print("drawing, with the images turned to 24 angles")
+    console.print("drawing, with the images rotated to 24 angles")
     pictures = draw(folder, models, test)
     console.print(f"Pictures in {folder}: {', '.join(pictures)}")
     first = next(iter(runs.values())).folder
@@ -154,7 +163,7 @@ def run_demo(folder: str | Path = "runs/demo") -> list[DemoRow]:
         "\nYour own images, a directory for each class:\n"
         "  besselnet train path/to/images --set data.image_size=64\n"
         f"Then, as with the network just trained:\n"
-        f"  besselnet evaluate {first} --turned\n"
+        f"  besselnet evaluate {first} --rotated\n"
         f"  besselnet predict {first} path/to/new/images\n",
         highlight=False,
     )

@@ -5,11 +5,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from besselnet.train._checkpoint import save_weights
-from besselnet.train._config import TrainConfig
-from besselnet.train._fit import fit
-from besselnet.train._launch import is_first_process, launch
-from train.toys import ToyBatches, toy_model
+from besselnet.train import TrainConfig, fit, is_first_process, launch
+from train.toys import ToyBatches, toy_model, write_weights
 
 
 def main(folder: Path, devices: int) -> None:
@@ -30,7 +27,7 @@ def main(folder: Path, devices: int) -> None:
     train, val = ToyBatches(61, 16, **share), ToyBatches(37, 16, **share)
     fit(model, train, val, config, folder, fabric=fabric)
     if is_first_process():
-        save_weights(folder / "weights.safetensors", model)
+        write_weights(folder / "weights.safetensors", model)
         print(f"{fabric.world_size} processes")
 
 

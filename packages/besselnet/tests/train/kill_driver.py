@@ -13,10 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from besselnet.train._checkpoint import save_weights
-from besselnet.train._config import TrainConfig
-from besselnet.train._fit import fit
-from train.toys import ToyBatches, toy_model
+from besselnet.train import TrainConfig, fit
+from train.toys import ToyBatches, toy_model, write_weights
 
 CONFIG = TrainConfig(
     epochs=6, learning_rate=0.02, ema_decay=0.9, keep="best", checkpoint_steps=1, device="cpu"
@@ -26,7 +24,7 @@ CONFIG = TrainConfig(
 def train(folder: Path) -> None:
     model = toy_model()
     fit(model, ToyBatches(), ToyBatches(), CONFIG, folder, resume=True, quiet=True)
-    save_weights(folder / "weights.safetensors", model)
+    write_weights(folder / "weights.safetensors", model)
 
 
 def start(folder: Path) -> int:

@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from besselnet import atomic
 from besselnet.train._checkpoint import (
     Checkpoint,
     load_checkpoint,
-    load_weights,
     restore_optimizer_state,
     save_checkpoint,
-    save_weights,
     split_optimizer_state,
 )
 from besselnet.train._config import TrainConfig
 from besselnet.train._fit import CHECKPOINT_NAME, fit
-from train.toys import ToyBatches, same, toy_model, weights_of
+from train.toys import ToyBatches, same, toy_model, weights_of, write_weights
 
 
 def example(fill: float = 1.0) -> Checkpoint:
@@ -129,15 +128,13 @@ def test_a_truncated_checkpoint_is_refused(tmp_path):
 def test_a_missing_or_foreign_checkpoint_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load_checkpoint(tmp_path / "nowhere")
-    save_weights(tmp_path / "weights", nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="checkpoint format None is not the format '1'"):
+    write_weights(tmp_path / "weights", nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="weights: format None is not the format '2'"):
         load_checkpoint(tmp_path / "weights")
 
 
-def test_weights_fit_their_model_only(tmp_path):
-    model, copy = nn.Linear(2, 2), nn.Linear(2, 2)
-    save_weights(tmp_path / "w", model)
-    load_weights(tmp_path / "w", copy)
-    assert same(weights_of(model), weights_of(copy))
-    with pytest.raises(ValueError, match="does not fit the model"):
-        load_weights(tmp_path / "w", nn.Linear(3, 2))
+def test_a_checkpoint_of_the_first_format_is_refused_in_one_line(tmp_path):
+    save_file({}, tmp_path / "old", metadata={"format": "1", "groups": "[]", "values": "{}"})
+    with pytest.raises(ValueError, match=r"format '1' .* use besselnet 0\.1\.0") as refused:
+        load_checkpoint(tmp_path / "old")
+    assert len(str(refused.value).splitlines()) == 1

@@ -6,6 +6,7 @@ import typing
 
 import pytest
 
+from besselnet.models import list_models, model_info
 from besselnet.train._config import (
     DataConfig,
     ModelConfig,
@@ -15,11 +16,13 @@ from besselnet.train._config import (
     config_hash,
     describe_settings,
     from_dict,
+    make_config,
     override,
     read_config,
     to_dict,
 )
 
+DEFAULT_MODEL = list_models()[0]
 SECTIONS = [TrainConfig, DataConfig, ModelConfig]
 
 
@@ -45,9 +48,60 @@ def test_a_setting_that_may_be_none_is_none_by_default(kind):
 
 def test_every_setting_is_described():
     described = {key for key, _, text in describe_settings() if text}
-    for section in ("data", "model", "train"):
+    for section in ("data", "train"):
         kind = typing.get_type_hints(RunConfig)[section]
         assert {f"{section}.{f.name}" for f in dataclasses.fields(kind)} <= described
+    options = {f"model.options.{option}" for option in model_info(DEFAULT_MODEL).options}
+    assert {"model.name", *options} <= described
+
+
+@pytest.mark.parametrize("name", [DEFAULT_MODEL, "cnn"])
+def test_described_are_the_values_that_a_run_of_the_model_gets(name):
+    config = make_config({"model": {"name": name}})
+    shown = {key: value for key, value, _ in describe_settings(config)}
+    wanted = {**dataclasses.asdict(TrainConfig()), **model_info(name).training}
+    for key, value in wanted.items():
+        assert shown[f"train.{key}"] == ("unset" if value is None else json.dumps(value))
+    if name == DEFAULT_MODEL:
+        assert describe_settings() == describe_settings(config)
+        assert shown["train.optimizer"] != json.dumps(TrainConfig().optimizer)
+
+
+def test_a_model_brings_its_own_settings_below_what_is_given(tmp_path):
+    suited = model_info(DEFAULT_MODEL).training
+    assert {"batch_size", "learning_rate"} <= suited.keys()
+    (tmp_path / "a.toml").write_text("[train]\nbatch_size = 8\nepochs = 9\n")
+    config = make_config(
+        {"data": {"source": "digits"}}, tmp_path / "a.toml", settings=["train.epochs=3"]
+    )
+    assert config.data.source == "digits"
+    assert (config.train.batch_size, config.train.epochs) == (8, 3)
+    assert config.train.learning_rate == suited["learning_rate"]
+    assert make_config({"model": {"name": "cnn"}}).train == TrainConfig(
+        **model_info("cnn").training
+    )
+    # A whole configuration says everything.
+    whole = RunConfig(model=ModelConfig(DEFAULT_MODEL), train=TrainConfig(epochs=7))
+    assert make_config(whole).train == whole.train
+
+
+def test_all_options_of_the_model_are_written_out():
+    config = make_config({"model": {"name": "cnn", "options": {"width": 0.5}}})
+    assert config.model.options.keys() == model_info("cnn").options.keys()
+    assert config.model.options["width"] == 0.5
+    assert make_config(config) == config
+    assert from_dict(RunConfig, json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_options_go_with_the_model_they_belong_to():
+    small = make_config({"model": {"options": {"width": 0.5}}})
+    assert make_config(small, settings=["model.options.depth=3"]).model.options["width"] == 0.5
+    assert make_config(small, settings=["model.name=cnn"]) == make_config(
+        {"model": {"name": "cnn"}, "train": to_dict(small.train)}
+    )
+    # Options alone are those of whichever model is named.
+    options = {"model": {"options": {"width": 0.5}}}
+    assert make_config(options, {"model": {"name": "cnn"}}).model.options["width"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -56,16 +110,34 @@ def test_every_setting_is_described():
         ({"train": {"epoch": 3}}, "unknown setting 'train.epoch': did you mean 'train.epochs'?"),
         ({"trian": {}}, "unknown setting 'trian': did you mean 'train'?"),
         ({"train": {"zzz": 3}}, "unknown setting 'train.zzz': known are accumulate,"),
-        ({"train": {"epochs": "3"}}, "train.epochs must be a whole number, got '3'"),
-        ({"train": {"epochs": True}}, "train.epochs must be a whole number, got True"),
-        ({"train": {"epochs": 0}}, "epochs must be at least 1, got 0"),
-        ({"train": {"learning_rate": float("nan")}}, "learning_rate must be above 0, got nan"),
-        ({"train": {"optimizer": "adan"}}, "'adam' or 'adamw' or 'sgd', got 'adan'"),
-        ({"train": {"class_weights": [1, -1]}}, "class_weights must be all above 0"),
-        ({"train": {"class_weights": "even"}}, "train.class_weights must be 'balanced' or a list"),
-        ({"train": 3}, "train must be a section of settings, got 3"),
-        ({"data": {"augment": ["spin"]}}, r"data.augment\[0\] must be 'rotate' or 'reflect'"),
-        ({"format": 99}, "run format 99 is not the format 1"),
+        ({"train": {"epochs": "3"}}, "train.epochs='3': must be a whole number"),
+        ({"train": {"epochs": True}}, "train.epochs=True: must be a whole number"),
+        ({"train": {"epochs": 0}}, "train.epochs=0: must be an integer >= 1"),
+        (
+            {"train": {"learning_rate": float("nan")}},
+            "train.learning_rate=nan: must be a finite number > 0",
+        ),
+        (
+            {"train": {"optimizer": "adan"}},
+            "train.optimizer='adan': must be 'adam' or 'adamw' or 'sgd'",
+        ),
+        (
+            {"train": {"class_weights": [1, -1]}},
+            r"train.class_weights\[1\]=-1.0: must be a finite",
+        ),
+        (
+            {"train": {"class_weights": "even"}},
+            "train.class_weights='even': must be 'balanced' or a list",
+        ),
+        ({"train": 3}, "train=3: must be a section of settings"),
+        (
+            {"data": {"augment": ["spin"]}},
+            r"data.augment\[0\]='spin': must be 'rotate' or 'reflect'",
+        ),
+        ({"train": {"seed": 2**63}}, r"train.seed=9223372036854775808: must be below 2\*\*63"),
+        ({"train": {"class_weights": []}}, "must be one weight per class"),
+        ({"format": 1}, "format 1 is not the format 2 of this besselnet: use besselnet 0.1.0"),
+        ({"format": 99}, "format 99 is not the format 2 of this besselnet"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(values, message):

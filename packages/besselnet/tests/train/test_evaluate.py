@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from besselnet.functional import rotate_images
-from besselnet.train._evaluate import evaluate, evaluate_turned
+from besselnet.train._evaluate import evaluate, evaluate_rotated
 from train.toys import ToyBatches, toy_model
 
 
@@ -37,6 +37,14 @@ def test_the_counts_are_right_whatever_the_batches():
     assert list(result.to_dict("abcd")["classes"]) == list("abcd")
 
 
+def test_the_mode_of_each_layer_is_kept():
+    model = toy_model().train()
+    model[1].eval()
+    evaluate(model, ToyBatches())
+    evaluate_rotated(model, [(torch.rand(3, 1, 6, 6), torch.zeros(3).long())], rotate_images)
+    assert [layer.training for layer in model] == [True, False, True, True, True, True]
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_the_mode_of_the_model_is_kept_and_not_used(training):
     model = toy_model().train(training)
@@ -50,9 +58,9 @@ def test_nothing_to_evaluate_is_an_error():
     with pytest.raises(ValueError, match="no batches"):
         evaluate(Echo(), [])
     with pytest.raises(ValueError, match="no batches"):
-        evaluate_turned(Echo(), [], rotate_images)
-    with pytest.raises(ValueError, match="angles must be at least 2, got 1"):
-        evaluate_turned(Echo(), [], rotate_images, angles=1)
+        evaluate_rotated(Echo(), [], rotate_images)
+    with pytest.raises(ValueError, match="angles=1: must be an integer >= 2"):
+        evaluate_rotated(Echo(), [], rotate_images, angles=1)
 
 
 class Mass(nn.Module):
@@ -72,22 +80,22 @@ class LeftMinusRight(nn.Module):
         return torch.stack([mass, -mass], 1)
 
 
-def test_turning_means_nothing_to_an_invariant_model_and_all_to_another():
+def test_rotation_means_nothing_to_an_invariant_model_and_all_to_another():
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(20, 1, 8, 8, generator=generator)
     labels = LeftMinusRight()(images).argmax(1)
     batches = [(images[:13], labels[:13]), (images[13:], labels[13:])]
 
-    still = evaluate_turned(Mass(), batches, rotate_images, angles=4)
+    still = evaluate_rotated(Mass(), batches, rotate_images, angles=4)
     assert still.angles == (0.0, 90.0, 180.0, 270.0)
     assert still.agreement == (1.0,) * 4
     assert max(still.drift) < 1e-5
 
-    moved = evaluate_turned(LeftMinusRight(), batches, rotate_images, angles=2)
+    moved = evaluate_rotated(LeftMinusRight(), batches, rotate_images, angles=2)
     assert moved.accuracy == (1.0, 0.0)
     assert moved.agreement == (1.0, 0.0)
     # Logits change sign: the change is twice their length.
     assert moved.drift == pytest.approx((0.0, 2.0), rel=1e-5)
     summary = moved.to_dict()
     assert summary["accuracy_spread"] == summary["upright_accuracy"] == 1.0
-    assert summary["turned_accuracy"] == summary["agreement"] == 0.0
+    assert summary["rotated_accuracy"] == summary["agreement"] == 0.0

@@ -14,10 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics.classification import MulticlassF1Score
 
 from besselnet.train._config import TrainConfig
-from besselnet.train._fit import CHECKPOINT_NAME, NonFiniteLoss, fit
-from besselnet.train._interrupt import Interrupted
-from besselnet.train._loss import CrossEntropy
-from besselnet.train._schedule import learning_rate_factor
+from besselnet.train._fit import CHECKPOINT_NAME, NonFiniteLoss, _describe, fit
+from besselnet.train._optimise import CrossEntropy, learning_rate_factor
+from besselnet.train._process import Interrupted
 from train.toys import ToyBatches, same, toy_model, weights_of
 
 
@@ -270,7 +269,18 @@ def test_output_that_is_not_a_terminal_has_plain_lines(capsys):
     fit(toy_model(), ToyBatches(), ToyBatches(), quick())
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
-    assert all("images/s" in line and line.isprintable() for line in lines)
+    assert all("val loss" in line and line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("loss", [0.0001, 9.9999, 12.345, 123456.0])
+def test_the_line_of_an_epoch_fits_in_80_columns(loss):
+    row = {"epoch": 100.0, "train_loss": loss, "train_accuracy": 1.0, "seconds": 4000.0}
+    row |= {"val_loss": loss, "val_accuracy": 0.98765}
+    line = _describe(row, 100, "12h40m left")
+    assert len(line) <= 80
+    assert line.startswith("epoch 100/100  train loss ")
+    assert line.endswith(" acc 98.8%  12h40m left")
+    assert _describe(row, 100, "").endswith("  1h06m")
     fit(toy_model(), ToyBatches(), None, quick(), quiet=True)
     assert capsys.readouterr().out == ""
 

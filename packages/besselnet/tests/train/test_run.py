@@ -1,21 +1,27 @@
 """Run folders: what they hold, what they give back, what they refuse."""
 
+import dataclasses
 import getpass
 import json
 import platform
 import resource
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
+from besselnet.data import ImageSet, Splits
+from besselnet.models import _registry, load_network, model_info
 from besselnet.train import (
     DataConfig,
     ModelConfig,
     RunConfig,
     TrainConfig,
     inspect_run,
+    load_images,
     load_run,
     predict,
     train_run,
@@ -104,13 +110,52 @@ def test_a_run_that_lost_its_end_gets_it_back(images, finished, tmp_path):
     assert same(weights_of(load_run(run.folder).model), weights_of(finished.model))
 
 
+@pytest.mark.parametrize(("found", "wanted"), [(1, "use besselnet 0.1.0"), (3, "not the format 2")])
 @pytest.mark.parametrize("name", ["config.json", "model/config.json"])
-def test_a_run_of_another_format_is_refused(images, tmp_path, name):
-    run = train_run(toy_config(images), tmp_path / "run", quiet=True)
-    values = json.loads((run.folder / name).read_text())
-    (run.folder / name).write_text(json.dumps({**values, "format": 2, "new": {}}))
-    with pytest.raises(ValueError, match="run format 2 is not the format 1 of this besselnet"):
-        load_run(run.folder)
+def test_a_run_of_another_format_is_refused_in_one_line(finished, tmp_path, name, found, wanted):
+    shutil.copytree(finished.folder, tmp_path / "run")
+    values = json.loads((tmp_path / "run" / name).read_text())
+    (tmp_path / "run" / name).write_text(json.dumps({**values, "format": found, "new": {}}))
+    with pytest.raises(ValueError, match=wanted) as refused:
+        load_run(tmp_path / "run")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_run_holds_all_options_of_its_network(images, finished, tmp_path, monkeypatch):
+    plain = RunConfig(finished.config.data, ModelConfig("toy"), finished.config.train)
+    run = train_run(plain, tmp_path / "run", quiet=True)
+    written = json.loads((run.folder / "config.json").read_text())
+    assert written["model"]["options"] == {"width": 4}
+    # Another version of besselnet, with another default.
+    info = model_info("toy")
+    changed = dataclasses.replace(info, build=partial(info.build, width=2), options={"width": 2})
+    monkeypatch.setitem(_registry._MODELS, "toy", changed)
+    loaded = load_run(run.folder)
+    assert same(weights_of(loaded.model), weights_of(run.model))
+    assert loaded.untrained_model()[0].out_channels == 4
+    with pytest.raises(ValueError, match=r"changed settings: model.options.width: 4 -> 2$"):
+        train_run(plain, run.folder, resume=True, quiet=True)
+
+
+def test_given_images_are_used_and_nothing_is_loaded(images, finished, tmp_path, monkeypatch):
+    config = toy_config(images)
+    splits = load_images(config.data)
+    monkeypatch.setattr("besselnet.train._run.load_data", None)
+    nameless = dataclasses.replace(config, data=dataclasses.replace(config.data, source=""))
+    run = train_run(nameless, tmp_path / "run", images=splits, quiet=True)
+    assert same(weights_of(run.model), weights_of(finished.model))
+    assert run.results() == finished.results()
+    with pytest.raises(ValueError, match=r"data\.source=''"):
+        train_run(nameless, tmp_path / "other", quiet=True)
+    wide = ImageSet(torch.zeros(4, 1, 8, 9), torch.tensor([0, 1, 0, 1]), ("a", "b"))
+    with pytest.raises(ValueError, match="images are 8 x 9 pixels, and must be square"):
+        train_run(nameless, tmp_path / "other", images=Splits(train=wide), quiet=True)
+
+
+def test_the_folder_of_the_network_is_one_of_the_models(finished):
+    network = load_network(finished.folder / "model")
+    assert network.classes == finished.classes
+    assert same(weights_of(network), weights_of(finished.model))
 
 
 def test_a_mistake_leaves_no_folder_behind(images, tmp_path):
@@ -140,7 +185,7 @@ def test_predictions_come_in_order_with_the_failures(finished, images, tmp_path)
     for a, b in zip([answers[0], *answers[2:]], one_by_one, strict=True):
         assert a.label == b.label
         assert a.probability == pytest.approx(b.probability, rel=1e-5)
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="batch_size=0: must be an integer >= 1"):
         predict(finished, good, batch_size=0)
 
 

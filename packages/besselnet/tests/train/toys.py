@@ -1,8 +1,10 @@
-"""Small classifiers and batches that the tests of the engine train in milliseconds."""
+"""Small classifiers and batches that the tests of training train in milliseconds."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 
@@ -50,3 +52,8 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     """Whether two state dicts agree in every bit."""
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def write_weights(path: Path, model: nn.Module) -> None:
+    """The weights as bytes that two trainings can be compared by."""
+    save_file(weights_of(model), path)

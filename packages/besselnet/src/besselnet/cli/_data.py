@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from besselnet._pixels import counted
 from besselnet.data import cache_folder, data_source, fetch_data, list_data, load_data
 from besselnet.drawing import contact_sheet
+from besselnet.train import override
 
 app = typer.Typer(no_args_is_help=True, help="List, download and look at data sets.")
 
@@ -56,13 +58,13 @@ def fetch_command(
 ) -> None:
     """Download data sets into the cache folder (BESSELNET_DATA), or check what is there.
 
-    Interrupted downloads go on where they stopped.
+    Interrupted downloads continue where they stopped.
 
     Example: besselnet data fetch mnist mnist-rot
     """
     for name in names:
         for path in fetch_data(name):
-            typer.echo(f"{path}  checksum right")
+            typer.echo(f"{path}  checksum correct")
 
 
 @app.command("show")
@@ -76,14 +78,29 @@ def show_command(
     part: Annotated[str, typer.Option(help="train, val or test.")] = "train",
     per_class: Annotated[int, typer.Option(min=1, help="Images of each class.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of images.")] = 0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="OPTION=VALUE",
+            help="An option of the data set; may be given many times.",
+        ),
+    ] = None,
 ) -> None:
     """Draw a contact sheet: random images of every class, a row each.
 
-    Example: besselnet data show mnist-mini -o digits.png
+    Examples:
+
+        besselnet data show mnist-mini -o digits.png
+
+        besselnet data show photos/ -o photos.png --set bits=12
     """
     if not output.absolute().parent.is_dir():
-        raise typer.BadParameter(f"{output.absolute().parent} is no folder", param_hint="--output")
-    splits = load_data(data, root=root, image_size=image_size, seed=seed)
+        raise typer.BadParameter(
+            f"{output.absolute().parent} is not a folder", param_hint="--output"
+        )
+    options = override({}, settings or [])
+    splits = load_data(data, root=root, image_size=image_size, seed=seed, **options)
     parts = splits.parts()
     if part not in parts:
         raise typer.BadParameter(f"{data} has {', '.join(parts)}", param_hint="--part")
@@ -91,7 +108,7 @@ def show_command(
     for name, images in parts.items():
         height, width = images.image_size
         typer.echo(
-            f"{name}: {len(images)} images, {width}x{height}, {images.channels} channel(s), "
-            f"{len(images.classes)} classes"
+            f"{name}: {counted(len(images), 'image')}, {width}x{height}, "
+            f"{counted(images.channels, 'channel')}, {len(images.classes)} classes"
         )
     typer.echo(f"{splits.provenance}\nwrote {output}")

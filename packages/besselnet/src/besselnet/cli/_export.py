@@ -7,10 +7,16 @@ import torch
 import typer
 
 from besselnet import train as training
-from besselnet.data import Batches
-from besselnet.export._files import SUFFIXES, TARGETS, ExportReport, export_model
-from besselnet.export._parity import BOUND, RANDOM_IMAGES
-from besselnet.functional._basis import check_choice
+from besselnet.checks import check_choice
+from besselnet.data import Batches, reading_options
+from besselnet.export import (
+    BOUND,
+    RANDOM_IMAGES,
+    SUFFIXES,
+    TARGETS,
+    ExportReport,
+    export_model,
+)
 from besselnet.hub import save_pretrained
 
 __all__ = ["export"]
@@ -74,7 +80,7 @@ def export(
         images=images,
         real=whose is None,
         classes=run.classes,
-        resize=run.config.data.options.get("resize", "fit"),
+        **reading_options(run.config.data.options),
         int8=int8,
         bound=bound,
     )

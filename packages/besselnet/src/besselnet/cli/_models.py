@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from besselnet.models import (
@@ -30,7 +31,14 @@ def models(
     image_size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 28,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the networks with their number of parameters, or describe one of them."""
+    """List the networks with their number of parameters, or describe one of them.
+
+    Examples:
+
+        besselnet models
+
+        besselnet models besselnet_small --image-size 64 --in-channels 3
+    """
     images: dict[str, Any] = {
         "in_channels": in_channels,
         "num_classes": num_classes,
@@ -67,12 +75,15 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table(box=None)
-    for column in ("name", "parameters", "symmetry", "what it is"):
-        table.add_column(column, justify="right" if column == "parameters" else "left")
+    table = Table(box=None, pad_edge=False)
+    # Names whole, on a terminal of any width: they are what is typed next.
+    table.add_column("name", no_wrap=True)
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("symmetry", min_width=8)
+    table.add_column("what it is", min_width=20)
     for info in infos:
         count = "not built" if info.name in notes else f"{counts[info.name]:,}"
-        table.add_row(info.name, count, info.symmetry, info.summary)
+        table.add_row(*(escape(text) for text in (info.name, count, info.symmetry, info.summary)))
     Console().print(table)
     for note in dict.fromkeys(notes.values()):
         typer.echo(f"not built: {note}", err=True)

@@ -39,12 +39,14 @@ class Program:
         version: what `--version` shows.
         about: one sentence for `--help`.
         commands: by name, in the order of `--help`.
+        install: what pip must install for all commands to work.
     """
 
     name: str
     version: str
     about: str
     commands: Mapping[str, Command]
+    install: str = "besselnet[train]"
 
     def main(self, arguments: Sequence[str] | None = None) -> NoReturn:
         """Run the command line and end the process with its exit code."""
@@ -68,10 +70,15 @@ class Program:
             # The reader of a pipe has had enough. Nothing more can be said to it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
-        except (ValueError, OSError, _UsageError) as error:
+        except (ValueError, OSError, ImportError, _UsageError) as error:
             if "--traceback" in arguments:
                 raise
             text = _one_line(error)
+            if isinstance(error, ImportError) and "pip install" not in text:
+                # A package that is missing; a name of our own that is missing is a defect.
+                if (getattr(error, "name", None) or "besselnet").startswith("besselnet"):
+                    raise
+                text = f"{text}: pip install '{self.install}'"
             if text:
                 print(f"{self.name}: {text}", file=sys.stderr)
             return 2
@@ -137,7 +144,13 @@ def _reflow(command: Any) -> Any:
 
 
 def _new_app(**options: Any) -> typer.Typer:
-    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, **options)
+    # Plain help: as markup, "[demo]" would vanish, and typer's table gives every flag a "<bool>" to take.
+    return typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        **options,
+    )
 
 
 def _one_line(error: Exception) -> str:

@@ -6,9 +6,8 @@ from besselnet.drawing._runs import (
     draw_confusion,
     draw_curves,
     draw_filters,
-    draw_turned,
+    draw_rotated,
     learned_filters,
-    write_figure,
 )
 from besselnet.drawing._style import (
     DIVERGING,
@@ -24,6 +23,7 @@ from besselnet.drawing._style import (
     png_bytes,
     show,
     svg_bytes,
+    write_figure,
 )
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "draw_curves",
     "draw_feature_maps",
     "draw_filters",
-    "draw_turned",
+    "draw_rotated",
     "gif_bytes",
     "layer_outputs",
     "learned_filters",

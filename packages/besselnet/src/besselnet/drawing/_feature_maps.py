@@ -1,4 +1,4 @@
-"""Feature maps of an image and of its turned copies, side by side."""
+"""Feature maps of an image and of its rotated copies, side by side."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,10 +6,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from besselnet.drawing._style import SEQUENTIAL, WIDTH, new_figure, show
+from besselnet.nn import evaluating
+
 __all__ = ["draw_feature_maps", "layer_outputs", "strongest_maps"]
 
 
-@torch.no_grad()
 def layer_outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
     """What each activation layer of ``model`` gives for images (N, C, H, W): (N, channels, h, w)."""
     found: list[Tensor] = []
@@ -19,7 +21,8 @@ def layer_outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
         if isinstance(module, (nn.ReLU, nn.Softsign, nn.Tanh))
     ]
     try:
-        model(images)
+        with evaluating(model):
+            model(images)
     finally:
         for hook in hooks:
             hook.remove()
@@ -42,25 +45,25 @@ def draw_feature_maps(
     models: Mapping[str, nn.Module],
     image: Tensor,
     degrees: float,
-    turned: Tensor,
+    rotated: Tensor,
     layers: Sequence[int],
 ) -> Figure:
-    """Two rows for each model: the maps of ``image`` and of ``turned``, at the given layers."""
-    figure = Figure(figsize=(1.7 * (len(layers) + 1), 3.7 * len(models)), layout="constrained")
+    """Two rows for each model: the maps of ``image`` and of ``rotated``, at the given layers."""
+    columns = len(layers) + 1
+    # Two rows of square maps, and a title.
+    figure = new_figure((2 * WIDTH / columns + 0.5) * len(models))
     parts = figure.subfigures(len(models), 1, squeeze=False)[:, 0]
     for part, (name, model) in zip(parts, models.items()):
         part.suptitle(name)
-        pairs = strongest_maps(model, torch.stack([image, turned]))
-        axes = part.subplots(2, len(layers) + 1)
-        for row, picture in enumerate((image, turned)):
-            axes[row, 0].imshow(picture.mean(0).numpy(), vmin=0, vmax=1, cmap="gray")
-            axes[row, 0].set_ylabel("upright" if row == 0 else f"turned by {degrees:g}°")
+        pairs = strongest_maps(model, torch.stack([image, rotated]))
+        axes = part.subplots(2, columns)
+        for row, picture in enumerate((image, rotated)):
+            show(axes[row, 0], picture.mean(0).numpy())
+            axes[row, 0].set_ylabel("upright" if row == 0 else f"rotated by {degrees:g}°")
             for column, layer in enumerate(layers, start=1):
                 pair = pairs[layer]
                 limit = pair.max().item()
-                axes[row, column].imshow(pair[row].numpy(), vmin=0, vmax=limit, cmap="viridis")
+                show(axes[row, column], pair[row].numpy(), cmap=SEQUENTIAL, high=limit)
                 if row == 0:
                     axes[row, column].set_title(f"layer {layer + 1}", fontsize="medium")
-        for axis in axes.flat:
-            axis.set(xticks=[], yticks=[])
     return figure

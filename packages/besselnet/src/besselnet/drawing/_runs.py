@@ -1,42 +1,51 @@
 """The pictures of a run folder. Each function draws one figure and writes it as PNG."""
 
-import io
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from besselnet.atomic import write_atomically
+from besselnet.drawing._style import (
+    GREY,
+    SEQUENTIAL,
+    SMALL,
+    WIDTH,
+    line_style,
+    new_figure,
+    show,
+    write_figure,
+)
 from besselnet.nn import BesselConv2d
 
 
 def draw_curves(path: str | Path, rows: Sequence[Mapping[str, float]]) -> None:
     """Loss, accuracy and learning rate against the epoch, from the rows of a `History`."""
-    figure = Figure(figsize=(12, 3.5), layout="constrained")
+    figure = new_figure(2.6)
     epochs = [row["epoch"] for row in rows]
     for axes, quantity in zip(figure.subplots(1, 3), ("loss", "accuracy", "learning_rate")):
-        for column in (quantity, f"train_{quantity}", f"val_{quantity}"):
-            if column in rows[0]:
-                values = [row[column] for row in rows]
-                axes.plot(epochs, values, ".-", label=column.replace("_", " "))
+        columns = [c for c in (quantity, f"train_{quantity}", f"val_{quantity}") if c in rows[0]]
+        for number, column in enumerate(columns):
+            style = line_style(number)._replace(marker=".")._asdict()
+            axes.plot(
+                epochs, [row[column] for row in rows], label=column.replace("_", " "), **style
+            )
         axes.set(xlabel="epoch", title=quantity.replace("_", " "))
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(fontsize=SMALL)
     write_figure(path, figure)
 
 
 def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) -> None:
     """The confusion matrix: rows are the true classes, columns the answers, in counts."""
-    size = 2.5 + 0.45 * len(classes)
-    figure = Figure(figsize=(size, size), layout="constrained")
+    # As wide as any figure; more than a dozen classes need more room for their numbers.
+    side = max(WIDTH, 2.5 + 0.45 * len(classes))
+    figure = new_figure(side, side)
     axes = figure.subplots()
     share = confusion / confusion.sum(1, keepdim=True).clamp(min=1)
-    axes.imshow(share.numpy(), vmin=0, vmax=1, cmap="Blues")
+    show(axes, share.numpy(), cmap=SEQUENTIAL)
     ticks = range(len(classes))
     axes.set_xticks(ticks, classes, rotation=90)
     axes.set_yticks(ticks, classes)
@@ -45,13 +54,13 @@ def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) 
     if len(classes) <= 30:
         for i in ticks:
             for j in ticks:
-                colour = "white" if share[i, j] > 0.5 else "black"
+                colour = "black" if share[i, j] > 0.5 else "white"
                 axes.text(j, i, str(int(confusion[i, j])), ha="center", va="center", color=colour)
     write_figure(path, figure)
 
 
 class AngleCurve(Protocol):
-    """What `draw_turned` shows: an accuracy for each angle in degrees."""
+    """What `draw_rotated` shows: an accuracy for each angle in degrees."""
 
     @property
     def angles(self) -> Sequence[float]: ...
@@ -59,17 +68,16 @@ class AngleCurve(Protocol):
     def accuracy(self) -> Sequence[float]: ...
 
 
-def draw_turned(path: str | Path, results: Mapping[str, AngleCurve]) -> None:
-    """Accuracy against the angle by which images are turned, one curve per named result."""
-    figure = Figure(figsize=(5, 5), layout="constrained")
+def draw_rotated(path: str | Path, results: Mapping[str, AngleCurve]) -> None:
+    """Accuracy against the angle by which images are rotated, one curve per named result."""
+    figure = new_figure(WIDTH)
     axes = figure.add_subplot(projection="polar")
-    # Marks and dashes differ as colours do, for print and for every eye.
-    for (name, result), style in zip(results.items(), cycle(("o-", "s--", "^:"))):
+    for number, (name, result) in enumerate(results.items()):
         angles = np.radians([*result.angles, 360.0])
-        axes.plot(
-            angles, [*result.accuracy, result.accuracy[0]], style, ms=4, label=name, clip_on=False
-        )
-    axes.set(rmin=0, rmax=1, title="accuracy on images turned by an angle")
+        accuracy = [*result.accuracy, result.accuracy[0]]
+        style = line_style(number)._asdict()
+        axes.plot(angles, accuracy, ms=5, label=name, clip_on=False, **style)
+    axes.set(rmin=0, rmax=1, title="accuracy on images rotated by an angle")
     # The numbers stand above the curves: wherever they are put, some curve passes there.
     shares = (0.25, 0.5, 0.75, 1.0)
     axes.set_yticks(shares, [""] * len(shares))
@@ -87,13 +95,13 @@ def draw_filters(path: str | Path, filters: Tensor, most: int = 64) -> None:
     kernels = filters.flatten(0, 1)[:most].cpu()
     columns = min(8, len(kernels))
     rows = -(-len(kernels) // columns)
-    figure = Figure(figsize=(columns, rows + 0.4), layout="constrained")
+    figure = new_figure(rows + 0.4)
     figure.suptitle("learned kernels of the first layer")
     for axes in figure.subplots(rows, columns, squeeze=False).flat:
         axes.set_axis_off()
     for axes, kernel in zip(figure.axes, kernels):
         limit = kernel.abs().max().clamp(min=1e-12).item()
-        axes.imshow(kernel.numpy(), vmin=-limit, vmax=limit, cmap="gray")
+        show(axes, kernel.numpy(), cmap=GREY, low=-limit, high=limit)
     write_figure(path, figure)
 
 
@@ -107,10 +115,3 @@ def learned_filters(model: nn.Module) -> Tensor | None:
         if isinstance(module, nn.Conv2d):
             return module.weight.detach()
     return None
-
-
-def write_figure(path: str | Path, figure: Figure) -> None:
-    """Write `figure` as PNG, atomically."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    write_atomically(path, buffer.getvalue())

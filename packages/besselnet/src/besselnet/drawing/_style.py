@@ -6,6 +6,7 @@ Figures are 8 inches wide and written with 125 dots an inch, 1000 pixels: no let
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib
@@ -16,6 +17,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
+
+from besselnet.atomic import write_atomically
 
 __all__ = [
     "DIVERGING",
@@ -31,6 +34,7 @@ __all__ = [
     "png_bytes",
     "show",
     "svg_bytes",
+    "write_figure",
 ]
 
 WIDTH = 8.0
@@ -72,9 +76,9 @@ def line_style(number: int) -> LineStyle:
     return LineStyle(LINES[place].color, other.marker, other.linestyle)
 
 
-def new_figure(height: float) -> Figure:
-    """An empty figure of the usual width."""
-    return Figure(figsize=(WIDTH, height), layout="constrained")
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """An empty figure, of the usual width unless it must hold more."""
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def show(
@@ -91,6 +95,11 @@ def png_bytes(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
+
+
+def write_figure(path: str | Path, figure: Figure) -> None:
+    """Write the figure as PNG, atomically."""
+    write_atomically(path, png_bytes(figure))
 
 
 def svg_bytes(figure: Figure) -> bytes:

@@ -1,12 +1,34 @@
-"""Training and evaluation of any classifier on any batches, and the run folders they leave."""
+"""Training and evaluation of any classifier on any batches, and the run folders they leave.
 
-from besselnet.train._checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    load_weights,
-    save_checkpoint,
-    save_weights,
-)
+Needs the extra `train`: ``pip install 'besselnet[train]'``.
+"""
+
+# ruff: noqa: E402 - what is missing is said before an import stumbles over it.
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+
+def _is_missing(package: str) -> bool:
+    try:
+        return find_spec(package) is None
+    except (ImportError, ValueError):
+        return True
+
+
+# All of them here, although some are imported only when they are used: training should not end where the
+# first picture is to be drawn.
+_missing = [
+    package
+    for package in ("lightning_fabric", "torchmetrics", "rich", "matplotlib", "PIL")
+    if _is_missing(package)
+]
+if _missing:
+    raise ImportError(
+        f"besselnet.train needs {', '.join(_missing)}: pip install 'besselnet[train]'"
+    )
+
+from besselnet.train._checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from besselnet.train._config import (
     DataConfig,
     ModelConfig,
@@ -16,19 +38,24 @@ from besselnet.train._config import (
     config_hash,
     describe_settings,
     from_dict,
+    make_config,
     override,
     read_config,
     to_dict,
 )
 from besselnet.train._environment import describe_environment
-from besselnet.train._evaluate import Evaluation, TurnedEvaluation, evaluate, evaluate_turned
+from besselnet.train._evaluate import Evaluation, RotatedEvaluation, evaluate, evaluate_rotated
 from besselnet.train._fit import History, NonFiniteLoss, fit
-from besselnet.train._inspect import inspect_run
-from besselnet.train._interrupt import Interrupted, StopRequest
-from besselnet.train._launch import is_first_process, launch
-from besselnet.train._metrics import EquivarianceError
 from besselnet.train._predict import Prediction, predict
+from besselnet.train._process import (
+    Interrupted,
+    StopRequest,
+    choose_device,
+    is_first_process,
+    launch,
+)
 from besselnet.train._progress import ProgressLog, in_words, watched
+from besselnet.train._report import evaluate_run, inspect_run
 from besselnet.train._run import (
     Run,
     build_model,
@@ -38,6 +65,9 @@ from besselnet.train._run import (
     read_run_config,
     train_run,
 )
+
+if TYPE_CHECKING:
+    from besselnet.train._metrics import EquivarianceError
 
 __all__ = [
     "Checkpoint",
@@ -50,19 +80,21 @@ __all__ = [
     "NonFiniteLoss",
     "Prediction",
     "ProgressLog",
+    "RotatedEvaluation",
     "Run",
     "RunConfig",
     "StopRequest",
     "TrainConfig",
-    "TurnedEvaluation",
     "build_model",
     "changed_settings",
+    "choose_device",
     "config_hash",
     "default_folder",
     "describe_environment",
     "describe_settings",
     "evaluate",
-    "evaluate_turned",
+    "evaluate_rotated",
+    "evaluate_run",
     "fit",
     "from_dict",
     "in_words",
@@ -72,14 +104,22 @@ __all__ = [
     "load_checkpoint",
     "load_images",
     "load_run",
-    "load_weights",
+    "make_config",
     "override",
     "predict",
     "read_config",
     "read_run_config",
     "save_checkpoint",
-    "save_weights",
     "to_dict",
     "train_run",
     "watched",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`EquivarianceError` when it is first used: it needs torchmetrics, which is slow to import."""
+    if name == "EquivarianceError":
+        from besselnet.train._metrics import EquivarianceError
+
+        return EquivarianceError
+    raise AttributeError(f"module 'besselnet.train' has no attribute {name!r}")

@@ -19,8 +19,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from besselnet.atomic import write_atomically
+from besselnet.train._config import check_format
 
-CHECKPOINT_FORMAT = "1"
+# 2: the coefficients of a Bessel convolution lie order by order.
+CHECKPOINT_FORMAT = "2"
 
 
 @dataclass
@@ -43,17 +45,23 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
         "groups": json.dumps(list(checkpoint.groups)),
         "values": json.dumps(checkpoint.values),
     }
-    write_atomically(path, save(_storable(tensors), metadata=header))
+    # Copies on the CPU: safetensors refuses tensors that share memory, as tied weights do.
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(path, save(stored, metadata=header))
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Read what `save_checkpoint` wrote, onto the CPU."""
-    header, tensors = _read(path)
-    if header.get("format") != CHECKPOINT_FORMAT:
-        raise ValueError(
-            f"{path}: checkpoint format {header.get('format')!r} is not the format "
-            f"{CHECKPOINT_FORMAT!r} of this besselnet: use the version that wrote it"
-        )
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
+    check_format(path, header.get("format"), CHECKPOINT_FORMAT)
     checkpoint = Checkpoint(
         groups={group: {} for group in json.loads(header["groups"])},
         values=json.loads(header["values"]),
@@ -62,21 +70,6 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         group, _, member = name.partition("/")
         checkpoint.groups[group][member] = tensor
     return checkpoint
-
-
-def save_weights(path: str | Path, module: torch.nn.Module) -> None:
-    """Write the `state_dict` of `module` as a plain safetensors file, atomically."""
-    write_atomically(path, save(_storable(module.state_dict())))
-
-
-def load_weights(path: str | Path, module: torch.nn.Module) -> None:
-    """Load what `save_weights` wrote; names and shapes must be those of `module`."""
-    _, state = _read(path)
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:
-        one_line = " ".join(str(error).split())
-        raise ValueError(f"{path} does not fit the model: {one_line}") from None
 
 
 def split_optimizer_state(
@@ -105,21 +98,3 @@ def restore_optimizer_state(
         state.setdefault(int(parameter), {})[name] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU: safetensors refuses tensors that share memory, as tied weights do."""
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-
-
-def _read(path: str | Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Header and tensors of a safetensors file."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-            return file.metadata() or {}, {name: file.get_tensor(name) for name in names}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None

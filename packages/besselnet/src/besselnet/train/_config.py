@@ -11,17 +11,22 @@ import json
 import sys
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from besselnet.checks import check_count, check_number
+from besselnet.models import list_models, model_info
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-# The layout of a run folder. It changes when an older besselnet could not read a newer run.
-RUN_FORMAT = 1
+# The layout of a run folder. It changes when one besselnet could not read, or would misread, what another
+# wrote. Of format 1 are the runs of besselnet 0.1.0, which hold only those options of a network that were
+# given, and its weights in another order.
+RUN_FORMAT = 2
 
 T = TypeVar("T")
 
@@ -71,44 +76,48 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate", "devices", "nodes"):
-            _require(self, name, getattr(self, name) >= 1, "at least 1")
+            check_count(name, getattr(self, name))
         for name in ("patience", "checkpoint_steps"):
-            value = getattr(self, name)
-            _require(self, name, value is None or value >= 1, "at least 1, or unset")
-        _require(self, "learning_rate", self.learning_rate > 0, "above 0")
-        _require(self, "momentum", 0 <= self.momentum < 1, "in [0, 1)")
-        _require(self, "weight_decay", self.weight_decay >= 0, "0 or more")
-        _require(self, "warmup", 0 <= self.warmup < 1, "in [0, 1): a share of all the steps")
-        _require(self, "clip_norm", self.clip_norm is None or self.clip_norm > 0, "above 0")
-        _require(self, "label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
-        _require(self, "ema_decay", self.ema_decay is None or 0 < self.ema_decay < 1, "in (0, 1)")
-        _require(self, "seed", 0 <= self.seed < 2**63, "in [0, 2**63)")
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        check_number("learning_rate", self.learning_rate, above=0)
+        check_number("weight_decay", self.weight_decay, least=0)
+        for name in ("momentum", "warmup", "label_smoothing"):
+            check_number(name, getattr(self, name), least=0, below=1)
+        if self.clip_norm is not None:
+            check_number("clip_norm", self.clip_norm, above=0)
+        if self.ema_decay is not None:
+            check_number("ema_decay", self.ema_decay, above=0, below=1)
+        _check_seed(self.seed)
         if isinstance(self.class_weights, tuple):
-            positive = all(weight > 0 for weight in self.class_weights)
-            _require(self, "class_weights", positive and self.class_weights, "all above 0")
+            if not self.class_weights:
+                raise ValueError("class_weights=(): must be one weight per class")
+            for i, weight in enumerate(self.class_weights):
+                check_number(f"class_weights[{i}]", weight, above=0)
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which images, and how they are turned and mirrored while training."""
+    """Which images, and how they are rotated and reflected while training."""
 
     source: str = _setting("", "name of a data set, or path of a folder or file of images")
     root: str | None = _setting(None, "folder for downloads; unset: the user's cache")
     image_size: int | None = _setting(None, "resize images to this; unset: as they are")
     seed: int = _setting(0, "fixes the split into train, validation and test")
     augment: tuple[Literal["rotate", "reflect"], ...] = _setting(
-        (), "random turns and reflections of the training images"
+        (), "random rotations and reflections of the training images"
     )
     interpolation: Literal["cubic", "bilinear", "nearest"] = _setting(
-        "cubic", "how turned images are sampled, in training and in `evaluate --turned`"
+        "cubic", "how rotated images are sampled, in training and in `evaluate --rotated`"
     )
     options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "further options of the data set"}
+        default_factory=dict, metadata={"help": "options of the data set"}
     )
 
     def __post_init__(self) -> None:
-        _require(self, "image_size", self.image_size is None or self.image_size > 0, "above 0")
-        _require(self, "seed", 0 <= self.seed < 2**63, "in [0, 2**63)")
+        if self.image_size is not None:
+            check_count("image_size", self.image_size)
+        _check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ class ModelConfig:
 
     name: str = _setting("", "name of a registered network (see `besselnet.models.list_models`)")
     options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "further options of the network"}
+        default_factory=dict, metadata={"help": "option of the network"}
     )
 
 
@@ -131,11 +140,73 @@ class RunConfig:
     format: int = _setting(RUN_FORMAT, "layout of the run folder; leave it alone")
 
     def __post_init__(self) -> None:
-        if self.format != RUN_FORMAT:
-            raise ValueError(
-                f"run format {self.format} is not the format {RUN_FORMAT} of this besselnet: "
-                "use the version that wrote it"
-            )
+        check_format("format", self.format)
+
+
+def check_format(where: object, found: object, wanted: object = RUN_FORMAT) -> None:
+    """Refuse what is not of the format `wanted`; `where` says what was read."""
+    if found != wanted:
+        writer = "besselnet 0.1.0" if found in (1, "1") else "the besselnet that wrote it"
+        raise ValueError(
+            f"{where}: format {found!r} is not the format {wanted!r} of this besselnet: use {writer}"
+        )
+
+
+def make_config(
+    *values: RunConfig | Mapping[str, Any] | str | Path, settings: Iterable[str] = ()
+) -> RunConfig:
+    """The configuration of a run from whatever says something about it, with every setting in it.
+
+    What nothing says is as the model's own settings have it (`besselnet.models.model_info(name).training`),
+    else as in `TrainConfig`; all options of the model are written out, so that a default that a later
+    besselnet changes does not change the run. The model is the first of `besselnet.models.list_models()`
+    unless named.
+
+    Args:
+        values: configurations, nested mappings, TOML or JSON files; each goes over those before it. The
+            options of a model go when a later one names another model.
+        settings: assignments such as ``"train.epochs=5"``, over all of them.
+
+    >>> config = make_config({"data": {"source": "photos"}}, settings=["train.epochs=5"])
+    >>> config.model.name, config.train.epochs
+    ('besselnet_small', 5)
+    """
+    merged: dict[str, Any] = {}
+    for layer in (*values, override({}, settings)):
+        merged = _merge(merged, _as_dict(layer))
+    for section in ("model", "train"):
+        if not isinstance(merged.setdefault(section, {}), Mapping):
+            raise ValueError(f"{section}={merged[section]!r}: must be a section of settings")
+    info = model_info(merged["model"].setdefault("name", list_models()[0]))
+    merged["train"] = {**info.training, **merged["train"]}
+    return resolve_options(from_dict(RunConfig, merged))
+
+
+def resolve_options(config: RunConfig) -> RunConfig:
+    """`config` with all options of its model, also those left at their defaults, as JSON values."""
+    options = {**model_info(config.model.name).options, **config.model.options}
+    plain = json.loads(json.dumps(options))
+    return replace(config, model=replace(config.model, options=plain))
+
+
+def _as_dict(values: RunConfig | Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
+    if isinstance(values, RunConfig):
+        return to_dict(values)
+    return read_config(values) if isinstance(values, str | Path) else values
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, section by section."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if not (isinstance(old, Mapping) and isinstance(value, Mapping)):
+            merged[key] = value
+            continue
+        if key == "model" and len({part["name"] for part in (old, value) if "name" in part}) == 2:
+            old = {name: kept for name, kept in old.items() if name != "options"}
+        merged[key] = _merge(old, value)
+    return merged
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -153,7 +224,10 @@ def from_dict(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
         if key not in known:
             raise ValueError(f"unknown setting {where + key!r}{_nearest(key, known, where)}")
         checked[key] = _convert(value, hints[key], where + key)
-    return kind(**checked)
+    try:
+        return kind(**checked)
+    except ValueError as error:
+        raise ValueError(f"{where}{error}") from None
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -209,22 +283,32 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], where: str 
     return changes
 
 
-def describe_settings(kind: Any = RunConfig, where: str = "") -> list[tuple[str, str, str]]:
-    """(key, default, meaning) of every setting, in the order of definition."""
+def describe_settings(config: RunConfig | None = None) -> list[tuple[str, str, str]]:
+    """(key, value, meaning) of every setting of `config`, in the order of definition.
+
+    By default the settings of `make_config()`: what a run gets that is told nothing.
+    """
+    return _rows(config or make_config(), "")
+
+
+def _rows(section: Any, where: str) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
-    for f in fields(kind):
-        if is_dataclass(f.type):
-            rows += describe_settings(f.type, f"{where}{f.name}.")
-        else:
-            default = f.default if f.default_factory is not dict else {}
-            shown = "unset" if default is None else json.dumps(default)
-            rows.append((where + f.name, shown, f.metadata["help"]))
+    for f in fields(section):
+        value = getattr(section, f.name)
+        if is_dataclass(value):
+            rows += _rows(value, f"{where}{f.name}.")
+            continue
+        # One row for each option, and one for options that there are none of.
+        inner = {f".{key}": one for key, one in value.items()} if isinstance(value, dict) else {}
+        for key, one in (inner or {"": value}).items():
+            shown = "unset" if one is None else json.dumps(one)
+            rows.append((f"{where}{f.name}{key}", shown, f.metadata["help"]))
     return rows
 
 
-def _require(config: object, name: str, satisfied: object, allowed: str) -> None:
-    if not satisfied:
-        raise ValueError(f"{name} must be {allowed}, got {getattr(config, name)!r}")
+def _check_seed(seed: int) -> None:
+    if check_count("seed", seed, least=0) >= 2**63:
+        raise ValueError(f"seed={seed}: must be below 2**63")
 
 
 def _nearest(key: str, known: Iterable[str], where: str) -> str:
@@ -248,7 +332,7 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         if not isinstance(value, Mapping):
-            raise ValueError(f"{key} must be a section of settings, got {value!r}")
+            raise ValueError(f"{key}={value!r}: must be a section of settings")
         return from_dict(hint, value, f"{key}.")  # type: ignore[arg-type]
     if origin in (Union, types.UnionType):
         for choice in arguments:
@@ -272,7 +356,7 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
             return float(value)
     elif type(value) is hint:
         return value
-    raise ValueError(f"{key} must be {_in_words(hint)}, got {value!r}")
+    raise ValueError(f"{key}={value!r}: must be {_in_words(hint)}")
 
 
 def _in_words(hint: Any) -> str:

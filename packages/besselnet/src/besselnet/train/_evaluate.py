@@ -1,15 +1,20 @@
-"""How good a classifier is: accuracy, confusion, each class; and what turning the images changes."""
+"""How good a classifier is: accuracy, confusion, each class; and what rotating the images changes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import MeanMetric, Metric
-from torchmetrics.classification import MulticlassConfusionMatrix
+
+from besselnet.checks import check_count
+from besselnet.nn import evaluating
+
+# torchmetrics takes longer to import than the rest of this package: only who evaluates pays for it.
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 
@@ -67,7 +72,7 @@ def evaluate(
     model: nn.Module,
     batches: Batches,
     *,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: "Mapping[str, Metric] | None" = None,
     device: torch.device | str | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Evaluation:
@@ -80,13 +85,16 @@ def evaluate(
         device: where the images go; by default where the parameters are.
         autocast: context of the forward pass, such as `fabric.autocast`.
     """
+    from torchmetrics import MeanMetric
+    from torchmetrics.classification import MulticlassConfusionMatrix
+
     device = device or _device_of(model)
     extra = {name: metric.to(device) for name, metric in (metrics or {}).items()}
     loss = MeanMetric().to(device)
     confusion: MulticlassConfusionMatrix | None = None
     for metric in extra.values():
         metric.reset()
-    with _evaluating(model):
+    with evaluating(model):
         for images, labels in batches:
             images, labels = images.to(device), labels.to(device)
             with autocast():
@@ -108,8 +116,8 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class TurnedEvaluation:
-    """Result of `evaluate_turned`: one entry per angle, and what they come to.
+class RotatedEvaluation:
+    """Result of `evaluate_rotated`: one entry per angle, and what they come to.
 
     Attributes:
         angles: degrees, counter-clockwise; the first is 0.
@@ -127,13 +135,13 @@ class TurnedEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values: the summary, then the curves."""
-        turned = slice(1, None)
+        rotated = slice(1, None)
         return {
             "upright_accuracy": self.accuracy[0],
-            "turned_accuracy": _mean(self.accuracy[turned]),
+            "rotated_accuracy": _mean(self.accuracy[rotated]),
             "accuracy_spread": max(self.accuracy) - min(self.accuracy),
-            "agreement": _mean(self.agreement[turned]),
-            "logit_drift": _mean(self.drift[turned]),
+            "agreement": _mean(self.agreement[rotated]),
+            "logit_drift": _mean(self.drift[rotated]),
             "angles": list(self.angles),
             "accuracy": list(self.accuracy),
             "agreement_by_angle": list(self.agreement),
@@ -141,30 +149,29 @@ class TurnedEvaluation:
         }
 
 
-def evaluate_turned(
+def evaluate_rotated(
     model: nn.Module,
     batches: Batches,
-    turn: Callable[[Tensor, Tensor], Tensor],
+    rotate: Callable[[Tensor, Tensor], Tensor],
     *,
     angles: int = 24,
     device: torch.device | str | None = None,
-) -> TurnedEvaluation:
-    """Evaluate `model` on every image turned by each of `angles` angles, equally spaced from 0.
+) -> RotatedEvaluation:
+    """Evaluate `model` on every image rotated by each of `angles` angles, equally spaced from 0.
 
     Args:
-        turn: `turn(images, degrees)` gives the turned images, such as
-            `besselnet.data.rotate_images`; degrees has one entry per image.
+        rotate: `rotate(images, degrees)` gives the rotated images, such as
+            `besselnet.functional.rotate_images`; degrees has one entry per image.
         angles: how many, at least 2.
         device: where the images go; by default where the parameters are.
     """
-    if angles < 2:
-        raise ValueError(f"angles must be at least 2, got {angles}")
+    check_count("angles", angles, least=2)
     device = device or _device_of(model)
     degrees = torch.arange(angles) * (360 / angles)
     right, agree = torch.zeros(angles), torch.zeros(angles)
     moved = torch.zeros(angles, dtype=torch.float64)
     images_seen, length = 0, 0.0
-    with _evaluating(model):
+    with evaluating(model):
         for images, labels in batches:
             images, labels = images.to(device), labels.to(device)
             upright = _centred(model(images))
@@ -173,30 +180,19 @@ def evaluate_turned(
             for i, angle in enumerate(degrees.tolist()):
                 logits = upright
                 if i:
-                    logits = _centred(model(turn(images, images.new_full((len(images),), angle))))
+                    degrees_each = images.new_full((len(images),), angle)
+                    logits = _centred(model(rotate(images, degrees_each)))
                 right[i] += (logits.argmax(1) == labels).sum().item()
                 agree[i] += (logits.argmax(1) == upright.argmax(1)).sum().item()
                 moved[i] += (logits - upright).norm(dim=1).sum().item()
     if not images_seen:
         raise ValueError("cannot evaluate on no batches at all")
-    return TurnedEvaluation(
+    return RotatedEvaluation(
         angles=tuple(degrees.tolist()),
         accuracy=tuple((right / images_seen).tolist()),
         agreement=tuple((agree / images_seen).tolist()),
         drift=tuple((moved / length).tolist()) if length else (0.0,) * angles,
     )
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Context without gradients in which `model` is in eval mode; then in its mode again."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from besselnet.atomic import write_atomically
-from besselnet.train._average import MovingAverage
 from besselnet.train._checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -34,14 +32,18 @@ from besselnet.train._checkpoint import (
 )
 from besselnet.train._config import TrainConfig, changed_settings, to_dict
 from besselnet.train._evaluate import evaluate
-from besselnet.train._interrupt import Interrupted, StopRequest
-from besselnet.train._launch import launch
-from besselnet.train._loss import CrossEntropy
+from besselnet.train._optimise import (
+    CrossEntropy,
+    MovingAverage,
+    learning_rate_factor,
+    make_optimizer,
+)
+from besselnet.train._process import Interrupted, StopRequest, launch
 from besselnet.train._progress import ProgressLog, in_words
-from besselnet.train._schedule import learning_rate_factor
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from torchmetrics import Metric
 
 CHECKPOINT_NAME = "checkpoint.safetensors"
 
@@ -50,7 +52,8 @@ class SizedBatches(Protocol):
     """Batches of (images, labels) with a length.
 
     `set_epoch(epoch)` is called where it exists. Where `batches[i]` exists, resuming goes straight to
-    its place in the epoch.
+    its place in the epoch. Where `batches.indices(i)` exists, which numbers the images of a batch, a model
+    that has `begin_batch(indices)` is told them before each forward pass of training.
     """
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]: ...
@@ -105,7 +108,7 @@ def fit(
     resume: bool = False,
     fabric: "Fabric | None" = None,
     labels: Tensor | None = None,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: "Mapping[str, Metric] | None" = None,
     quiet: bool = False,
 ) -> History:
     """Train `model` in place and leave it with the weights that `config.keep` names.
@@ -146,7 +149,7 @@ class _Training:
         resume: bool,
         fabric: "Fabric | None",
         labels: Tensor | None,
-        metrics: Mapping[str, Metric] | None,
+        metrics: "Mapping[str, Metric] | None",
         quiet: bool,
     ) -> None:
         if fabric is None:
@@ -167,7 +170,7 @@ class _Training:
         self.folder = Path(folder) if folder is not None and fabric.is_global_zero else None
         self.criterion = CrossEntropy(config.class_weights, config.label_smoothing, labels)
         self.model = model
-        self.optimizer = _make_optimizer(model, config)
+        self.optimizer = make_optimizer(model, config)
         self.forward, self.step = fabric.setup(model, self.optimizer)
         self.average = None if config.ema_decay is None else MovingAverage(model, config.ema_decay)
         self.best_weights: dict[str, Tensor] = {}
@@ -210,6 +213,7 @@ class _Training:
             images, labels = images.to(self.fabric.device), labels.to(self.fabric.device)
             share = self.fabric.world_size > 1 and not ends_group
             with self.fabric.no_backward_sync(self.forward) if share else nullcontext():
+                self._announce(index)
                 loss, totals = self._forward(images, labels, stop.signal_number)
                 self._check_finite(totals, index, images)
                 # Processes average their gradients: times world_size makes that the sum.
@@ -256,6 +260,13 @@ class _Training:
                 ) from None
             if index >= first:
                 yield index, images, labels
+
+    def _announce(self, index: int) -> None:
+        """Tell a model that asks for it (`begin_batch`) which images the next forward pass is about."""
+        begin = getattr(self.model, "begin_batch", None)
+        numbers = getattr(self.train_batches, "indices", None)
+        if begin is not None and numbers is not None:
+            begin(numbers(index))
 
     def _forward(
         self, images: Tensor, labels: Tensor, signal_number: int
@@ -440,17 +451,6 @@ class _Training:
         return SummaryWriter(self.folder / "tensorboard", purge_step=self.history.step + 1)
 
 
-def _make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    if not parameters:
-        raise ValueError("the model has no parameters to train")
-    common: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=config.momentum, **common)
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    return kinds[config.optimizer](parameters, **common)
-
-
 def _seed_generators(device: torch.device, *place: int) -> None:
     """Seed Python's, numpy's and torch's global generators for a place in the training."""
     mixed = np.random.SeedSequence(place).generate_state(2)
@@ -466,12 +466,11 @@ def _seed_generators(device: torch.device, *place: int) -> None:
 
 
 def _describe(row: Mapping[str, float], epochs: int, time_left: str) -> str:
-    """One line about a finished epoch."""
+    """One line about a finished epoch, for a terminal of 80 columns; metrics.csv has more digits."""
     parts = [f"epoch {int(row['epoch'])}/{epochs}"]
     for split in ("train", "val"):
         if f"{split}_loss" in row:
-            accuracy = 100 * row[f"{split}_accuracy"]
-            parts.append(f"{split} loss {row[f'{split}_loss']:.4f} accuracy {accuracy:.2f}%")
-    parts.append(f"{row['images_per_second']:.0f} images/s")
-    parts.append(in_words(row["seconds"]))
-    return "  ".join([*parts, *([time_left] if time_left else [])])
+            loss = row[f"{split}_loss"]
+            digits = f"{loss:.3f}" if loss < 10 else f"{loss:.3g}"
+            parts.append(f"{split} loss {digits} acc {100 * row[f'{split}_accuracy']:.3g}%")
+    return "  ".join([*parts, time_left or in_words(row["seconds"])])

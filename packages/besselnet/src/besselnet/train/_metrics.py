@@ -10,7 +10,7 @@ from torchmetrics import Metric
 class EquivarianceError(Metric):
     """Error of outputs (N, K) over everything seen, across batches and processes.
 
-    ``update`` takes the output for a batch and the output for the same batch turned. The value is the
+    ``update`` takes the output for a batch and the output for the same batch rotated. The value is the
     relative error of :func:`equivariance_error` for outputs: the norm of their difference over the norm
     of the output's variation among images. Keyword arguments are those of every torchmetrics metric.
 
@@ -33,14 +33,14 @@ class EquivarianceError(Metric):
         for name in ("squared_difference", "squared_norm", "output_sum", "count"):
             self.add_state(name, torch.tensor(0.0), dist_reduce_fx="sum")
 
-    def update(self, output: Tensor, output_of_turned: Tensor) -> None:
-        for name, tensor in (("output", output), ("output_of_turned", output_of_turned)):
+    def update(self, output: Tensor, output_of_rotated: Tensor) -> None:
+        for name, tensor in (("output", output), ("output_of_rotated", output_of_rotated)):
             if tensor.dim() != 2 or tensor.shape != output.shape:
                 raise ValueError(
-                    f"{name} has shape {tuple(tensor.shape)}: allowed is (N, K), the same for both"
+                    f"{name} has shape {tuple(tensor.shape)}: must be (N, K), the same for both"
                 )
-        output, turned = (t.detach().to(self.count) for t in (output, output_of_turned))
-        self.squared_difference += (turned - output).square().sum()
+        output, rotated = (t.detach().to(self.count) for t in (output, output_of_rotated))
+        self.squared_difference += (rotated - output).square().sum()
         self.squared_norm += output.square().sum()
         self.output_sum = self.output_sum + output.sum(0)
         self.count += len(output)

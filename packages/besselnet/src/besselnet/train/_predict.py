@@ -1,24 +1,15 @@
 """The class of each image file, one after the other, whatever their number."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from besselnet.data import iter_images
+from besselnet.checks import check_count
+from besselnet.data import iter_images, reading_options
+from besselnet.export import Prediction
 from besselnet.train._run import Run
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer for one file: a class and its probability, or an error."""
-
-    image: str
-    label: str | None = None
-    probability: float | None = None
-    error: str | None = None
 
 
 def predict(run: Run, paths: Iterable[Path | str], *, batch_size: int = 64) -> Iterator[Prediction]:
@@ -27,15 +18,12 @@ def predict(run: Run, paths: Iterable[Path | str], *, batch_size: int = 64) -> I
     Only one batch of images is in memory at a time. A file that cannot be read gives a prediction
     with `error` set, and the work goes on.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    check_count("batch_size", batch_size)
     return _predict(run, paths, batch_size)
 
 
 def _predict(run: Run, paths: Iterable[Path | str], batch_size: int) -> Iterator[Prediction]:
-    options = {
-        key: run.config.data.options[key] for key in ("resize",) if key in run.config.data.options
-    }
+    options = reading_options(run.config.data.options)
     waiting: list[tuple[Path, Tensor | Exception]] = []
     found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
     for item in found:

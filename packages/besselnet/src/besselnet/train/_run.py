@@ -1,11 +1,11 @@
 """A run: configuration in, run folder out.
 
-config.json       everything that decides the outcome (`RunConfig`)
+config.json       everything that decides the outcome (`RunConfig`), all options of the network included
 environment.json  versions, kind of machine, seed, commit
 log.txt, metrics.csv, curves.png
 checkpoint.safetensors   the state of the training, for resuming
 results.json, confusion.png   on the test images (or the validation images, if no test)
-model/config.json, model/model.safetensors   the trained network
+model/config.json, model/model.safetensors   the trained network (`besselnet.models.save_network`)
 """
 
 import json
@@ -27,23 +27,22 @@ from besselnet.data import (
     Splits,
     load_data,
 )
-from besselnet.drawing._runs import draw_confusion, draw_curves
-from besselnet.models import create_model
-from besselnet.train._checkpoint import load_weights, save_weights
+from besselnet.models import CONFIG_FILE, create_model, load_network, save_network
 from besselnet.train._config import (
-    RUN_FORMAT,
     DataConfig,
     RunConfig,
     changed_settings,
+    check_format,
     config_hash,
     from_dict,
     read_config,
+    resolve_options,
     to_dict,
 )
 from besselnet.train._environment import describe_environment
 from besselnet.train._evaluate import Evaluation, evaluate
 from besselnet.train._fit import fit
-from besselnet.train._launch import is_first_process, launch
+from besselnet.train._process import choose_device, is_first_process, launch
 
 
 @dataclass(frozen=True)
@@ -94,39 +93,48 @@ def build_model(
 
 def load_images(config: DataConfig) -> Splits:
     """The images that `config` names."""
-    splits = load_data(
+    return load_data(
         config.source,
         root=config.root,
         image_size=config.image_size,
         seed=config.seed,
         **config.options,
     )
-    height, width = splits.train.image_size
-    if height != width:
-        raise ValueError(
-            f"{config.source}: images are {height} x {width} pixels, and must be square: "
-            "set data.image_size"
-        )
-    return splits
 
 
 def train_run(
-    config: RunConfig, folder: str | Path, *, resume: bool = False, quiet: bool = False
+    config: RunConfig,
+    folder: str | Path,
+    *,
+    images: Splits | None = None,
+    resume: bool = False,
+    quiet: bool = False,
 ) -> Run:
     """Train the network of `config` on its images and fill `folder`.
 
     Args:
+        config: from `make_config`, or a `RunConfig`, which is taken as it is: the model's own training
+            settings do not come in.
         folder: new, or that of an earlier call with the same `config` if `resume`.
+        images: to train and test on; those that `config.data` names are then not loaded.
         resume: go on where an earlier call stopped, at whatever moment that was.
         quiet: print nothing.
     """
     folder = Path(folder)
     # Before further processes exist, so that a mistake ends in one clear message.
+    if images is None and not config.data.source:
+        raise ValueError("data.source='': must name a data set, a folder of images or an .npz file")
+    if not config.model.name:
+        raise ValueError("model.name='': must name a network, see besselnet.models.list_models()")
+    config = resolve_options(config)
     if is_first_process():
         _check_folder(config, folder, resume)
     fabric = launch(config.train)
-    with fabric.rank_zero_first():
-        splits = load_images(config.data)
+    splits = images
+    if splits is None:
+        with fabric.rank_zero_first():
+            splits = load_images(config.data)
+    _check_square(splits, config.data.source or "images")
     train = splits.train
     shape = (train.channels, len(train.classes), train.image_size[0])
     model = build_model(config, *shape)
@@ -163,35 +171,34 @@ def train_run(
         for name, part in final.items()
     }
     if fabric.is_global_zero:
+        # matplotlib takes half a second to import.
+        from besselnet.drawing import draw_curves
+
         draw_curves(folder / "curves.png", history.rows)
         _write_results(folder, results, train.classes)
-        _write_model(folder, config, model, shape, train.classes)
+        save_network(model, folder / "model", classes=train.classes)
     fabric.barrier()
     return Run(folder, config, model.eval(), shape[0], shape[2], train.classes)
 
 
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
-    """The run in `folder`, its trained network in eval mode. Never executes code from the folder."""
+    """The run in `folder`, its trained network in eval mode. Never executes code from the folder.
+
+    `device` may be "auto": a GPU where there is one.
+    """
     folder = Path(folder)
     config = read_run_config(folder)
-    if not (folder / "model" / "config.json").exists():
+    if not (folder / "model" / CONFIG_FILE).exists():
         raise ValueError(
             f"{folder}: the training has not finished: "
             f"go on with `besselnet train --out {folder} --resume`"
         )
-    described = read_config(folder / "model" / "config.json")
-    _check_format(folder / "model", described.get("format"))
-    classes = tuple(described["classes"])
-    model = build_model(config, described["in_channels"], len(classes), described["image_size"])
-    load_weights(folder / "model" / "model.safetensors", model)
-    return Run(
-        folder,
-        config,
-        model.to(device).eval(),
-        described["in_channels"],
-        described["image_size"],
-        classes,
-    )
+    model: Any = load_network(folder / "model")
+    recipe = model.recipe
+    # Runs always name their classes; the folder may have been put there by something else.
+    classes = model.classes or tuple(map(str, range(recipe.num_classes)))
+    chosen = choose_device(device) if isinstance(device, str) else device
+    return Run(folder, config, model.to(chosen), recipe.in_channels, recipe.image_size, classes)
 
 
 def read_run_config(folder: str | Path) -> RunConfig:
@@ -201,24 +208,20 @@ def read_run_config(folder: str | Path) -> RunConfig:
         raise ValueError(f"{folder} is not a run folder: it has no config.json")
     values = read_config(path)
     # First of all: another version may have other settings.
-    _check_format(path, values.get("format"))
+    check_format(path, values.get("format"))
     return from_dict(RunConfig, values)
 
 
-def _check_format(path: Path, found: object) -> None:
-    if found != RUN_FORMAT:
+def _check_square(splits: Splits, name: str) -> None:
+    height, width = splits.train.image_size
+    if height != width:
         raise ValueError(
-            f"{path}: run format {found!r} is not the format {RUN_FORMAT} of this besselnet: "
-            "use the version that wrote it"
+            f"{name}: images are {height} x {width} pixels, and must be square: set data.image_size"
         )
 
 
 def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     """Refuse a folder that cannot be, or become, that of `config`."""
-    if not config.data.source:
-        raise ValueError("no images given: set data.source")
-    if not config.model.name:
-        raise ValueError("no network given: set model.name")
     if (folder / "config.json").exists():
         if not resume:
             raise ValueError(
@@ -251,33 +254,11 @@ def _even_batch_size(images: int, wanted: int, processes: int) -> int:
 def _write_results(folder: Path, results: dict[str, Evaluation], classes: tuple[str, ...]) -> None:
     if not results:
         return
+    from besselnet.drawing import draw_confusion
+
     write_json(
         folder / "results.json",
         {name: result.to_dict(classes) for name, result in results.items()},
     )
     shown = results.get("test") or results["val"]
     draw_confusion(folder / "confusion.png", shown.confusion, classes)
-
-
-def _write_model(
-    folder: Path,
-    config: RunConfig,
-    model: nn.Module,
-    shape: tuple[int, int, int],
-    classes: tuple[str, ...],
-) -> None:
-    """The weights first: a model/config.json says that they are there."""
-    (folder / "model").mkdir(exist_ok=True)
-    save_weights(folder / "model" / "model.safetensors", model)
-    write_json(
-        folder / "model" / "config.json",
-        {
-            "format": RUN_FORMAT,
-            "name": config.model.name,
-            "options": config.model.options,
-            "in_channels": shape[0],
-            "num_classes": shape[1],
-            "image_size": shape[2],
-            "classes": list(classes),
-        },
-    )

@@ -1,0 +1,110 @@
+"""Processes: starting them on their devices, and stopping them between two steps when asked to."""
+
+import logging
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+import torch
+
+from besselnet.train._config import TrainConfig
+
+# Importing lightning-fabric takes as long as importing torch: only training pays for it.
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+def launch(config: TrainConfig) -> "Fabric":
+    """Start the processes that `config` asks for and return this process's handle on them.
+
+    With more than one process and outside torchrun, the running program is started again once per
+    further process: what stands before this call happens in each of them. Under torchrun the
+    processes exist already, and their number rules over `config.devices` and `config.nodes`.
+    """
+    from lightning_fabric import Fabric
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
+
+    devices, nodes = config.devices, config.nodes
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    # Fabric's own notices tell how it works inside, not how the training goes.
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    try:
+        fabric = Fabric(
+            accelerator=config.device,
+            devices=devices,
+            num_nodes=nodes,
+            strategy="ddp" if devices * nodes > 1 else "auto",
+            precision=config.precision,
+        )
+    except (MisconfigurationException, RuntimeError) as error:
+        one_line = " ".join(str(error).split())
+        raise ValueError(
+            f"device {config.device!r} with devices={devices}, precision={config.precision!r} "
+            f"cannot be used here: {one_line}"
+        ) from None
+    fabric.launch()
+    return fabric
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that prints and writes, before and after `launch` alike."""
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
+
+    return getattr(rank_zero_only, "rank", 0) == 0
+
+
+def choose_device(device: str) -> torch.device:
+    """The device that a name stands for; "auto" is a GPU where there is one, else the CPU."""
+    if device == "auto":
+        has_mps = torch.backends.mps.is_available()
+        device = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device={device!r} is not available: {reason}") from None
+    return chosen
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop, has saved its state and can be resumed."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.signal_number = signal_number
+
+
+class StopRequest:
+    """Context in which SIGINT and SIGTERM set `signal_number` instead of ending the process.
+
+    A second signal of the same kind acts at once, as it would outside. Signals can be caught in
+    the main thread only; in any other the context does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signal_number = 0
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal_number = number
+        signal.signal(number, self._before[number])  # type: ignore[arg-type]
