@@ -14,8 +14,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from besselnet.functional import rotate_images
-from besselnet.functional._basis import SYMMETRIES, Symmetry, check_choice
+from besselnet.checks import check_choice, check_count, check_number
+from besselnet.functional import SYMMETRIES, Symmetry, rotate_images
+from besselnet.nn import evaluating
 
 __all__ = [
     "ANGLES",
@@ -56,7 +57,7 @@ def disc_window(size: int) -> Tensor:
     It is the same for an image and its turned copy, it hides the corners that a turn would move out of
     the frame, and it falls smoothly (as a squared cosine), so that it adds no edge of its own.
     """
-    check_positive("size", size)
+    check_count("size", size)
     share = _distance_from_centre(size) / (size / 2)
     fall = ((share - INNER_SHARE) / (1 - INNER_SHARE)).clamp(0, 1)
     return torch.cos(fall * (math.pi / 2)).square()
@@ -140,9 +141,8 @@ def plane_waves(
         ("size", size),
         ("num_waves", num_waves),
     ):
-        check_positive(name, value)
-    if not (math.isfinite(min_wavelength) and min_wavelength >= 2):
-        raise ValueError(f"min_wavelength={min_wavelength!r}: allowed is a finite number >= 2")
+        check_count(name, value)
+    check_number("min_wavelength", min_wavelength, least=2)
     generator = torch.Generator().manual_seed(seed)
     shape = (num_images, channels, num_waves)
     radius, direction, phase = torch.rand((3, *shape), generator=generator, dtype=torch.float64)
@@ -218,8 +218,8 @@ def equivariance_error(
         norm = _response_norm(upright, region)
         if norm == 0:
             raise ValueError(
-                "module gives zero, or the same output for every image: allowed are at least two "
-                "images to which it responds"
+                "module gives zero, or the same output for every image: it must respond to at "
+                "least two images"
             )
         errors, agreement = [], []
         for angle in angles:
@@ -275,7 +275,7 @@ def assert_equivariant(
     if tolerance is None:
         if any(angle % 90 for angle in angles):
             raise ValueError(
-                f"tolerance=None with angles={tuple(angles)}: allowed for multiples of 90 only, "
+                f"tolerance=None with angles={tuple(angles)}: angles must be multiples of 90, "
                 "which pixels can follow exactly; give a tolerance such as 0.05"
             )
         tolerance = ROUNDING[_dtype_and_device(module)[0]]
@@ -298,7 +298,7 @@ def _measured(
         check_square("probe", probe)
         probe = probe * disc_window(probe.shape[-1]).to(probe)
     elif not isinstance(probe, PlaneWaves):
-        raise TypeError(f"probe={probe!r}: allowed are PlaneWaves or a tensor (N, C, S, S)")
+        raise TypeError(f"probe={probe!r}: must be PlaneWaves or a tensor (N, C, S, S)")
     dtype, device = _dtype_and_device(module)
 
     def respond(degrees: float, mirror: bool) -> Tensor:
@@ -309,14 +309,8 @@ def _measured(
         return module(images.to(device, dtype)).to("cpu", torch.float64)
 
     owner = _owner(module)
-    training = [m for m in owner.modules() if m.training] if owner else []
-    try:
-        for m in training:
-            m.training = False
+    with torch.no_grad() if owner is None else evaluating(owner):
         yield respond
-    finally:
-        for m in training:
-            m.training = True
 
 
 def _owner(module: Callable[[Tensor], Tensor]) -> nn.Module | None:
@@ -343,8 +337,8 @@ def _compared(response: Tensor, region: Region) -> Tensor:
         return response[..., _distance_from_centre(size) <= INNER_SHARE * size / 2]
     if size % 2 == 0:
         raise ValueError(
-            f"region='centre' with feature maps of {size} x {size} pixels: allowed are odd sizes, "
-            "which have a central pixel; change the size of the probe or use region='disc'"
+            f"region='centre' with feature maps of {size} x {size} pixels: the size must be odd, "
+            "so that there is a central pixel; change the size of the probe or use region='disc'"
         )
     return response[..., size // 2, size // 2]
 
@@ -360,22 +354,16 @@ def _distance_from_centre(size: int) -> Tensor:
     return torch.hypot(axis[:, None], axis[None, :])
 
 
-def check_positive(name: str, value: object) -> None:
-    """Refuse anything but an integer >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name}={value!r}: allowed is an integer >= 1")
-
-
 def check_square(name: str, tensor: Tensor) -> None:
     """Refuse tensors that are not (N, C, S, S) in floating point."""
     if not tensor.is_floating_point():
-        raise TypeError(f"{name} has dtype {tensor.dtype}: allowed are real floating-point types")
+        raise TypeError(f"{name} has dtype {tensor.dtype}: must be a real floating-point type")
     if tensor.dim() != 4 or tensor.shape[-1] != tensor.shape[-2] or 0 in tensor.shape:
         shapes = "(N, C, S, S)" if name != "output of module" else "(N, K) or (N, C, S, S)"
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: allowed is {shapes}")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: must be {shapes}")
 
 
 def check_angles(name: str, angles: Sequence[float]) -> None:
     """Refuse angles that are not finite numbers, or none at all."""
     if not angles or not all(math.isfinite(angle) for angle in angles):
-        raise ValueError(f"{name}={angles!r}: allowed are finite numbers of degrees")
+        raise ValueError(f"{name}={angles!r}: must be finite numbers of degrees")

@@ -8,7 +8,9 @@ from besselnet.core._sampling import (
     disc_radius,
     interpolation_matrix,
     sampled_basis,
+    sampled_filters,
 )
+from besselnet.core._transform import analysis_tables, synthesis_tables
 
 __all__ = [
     "SAMPLINGS",
@@ -16,6 +18,7 @@ __all__ = [
     "ModeSet",
     "PolarRule",
     "Sampling",
+    "analysis_tables",
     "derivative_roots",
     "disc_radius",
     "interpolation_matrix",
@@ -23,4 +26,6 @@ __all__ = [
     "modes_below",
     "polar_rule",
     "sampled_basis",
+    "sampled_filters",
+    "synthesis_tables",
 ]

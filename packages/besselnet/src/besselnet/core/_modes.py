@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import jn_zeros, jnp_zeros, jv, jvp
+from scipy.special import jn_zeros, jnp_zeros, jv
 
 
 class Mode(NamedTuple):
@@ -32,24 +32,10 @@ class Mode(NamedTuple):
         There J'_v(k) = 0, and 1 / N^2 = pi (1 - v^2 / k^2) J_v(k)^2. (The paper's Appendix A prints J_v
         where J_v^2 is meant.)
         """
-        return self.norm_up_to(1.0)
-
-    def norm_up_to(self, radius: float) -> float:
-        """N such that N J_v(k rho) exp(i v theta) has unit norm on the disc of radius R.
-
-        1 / N^2 = pi R^2 (J'_v(k R)^2 + (1 - v^2 / (k R)^2) J_v(k R)^2), and pi R^2 for k = 0.
-        """
         v, _, k = self
-        reach = k * radius
         if k == 0:
-            return 1 / (radius * math.sqrt(math.pi))
-        energy = jvp(v, reach) ** 2 + (1 - (v / reach) ** 2) * jv(v, reach) ** 2
-        return 1 / (radius * math.sqrt(math.pi * energy))
-
-    def norm_on_pixels(self, radius: int) -> float:
-        """N such that 1 / N^2 is the sum of 2 pi r J_v(k r)^2 over r = 0, 1, ..., R: the published code's."""
-        r = np.arange(radius + 1)
-        return float(1 / np.sqrt(2 * np.pi * np.sum(r * jv(self.order, self.root * r) ** 2)))
+            return 1 / math.sqrt(math.pi)
+        return 1 / math.sqrt(math.pi * (1 - (v / k) ** 2) * jv(v, k) ** 2)
 
     def radial_function(self, rho: NDArray[np.float64]) -> NDArray[np.float64]:
         """N_{v,j} J_v(k_{v,j} rho)."""
@@ -77,8 +63,8 @@ class ModeSet:
     """All modes with root <= k_max, ordered by v, then j.
 
     A real image has phi_{-v,j} = (-1)^v conj(phi_{v,j}) (Equation 4.6), so v >= 0 suffices, and
-    phi_{0,j} is real. In real numbers a mode is a cosine and, for v > 0, a sine; the real numbers
-    of a mode set are listed as *all cosines, then all sines*.
+    phi_{0,j} is real. In real numbers a mode is a cosine and, for v > 0, a sine. They lie order by
+    order: of each order first all cosines, then all sines.
     """
 
     modes: tuple[Mode, ...]
@@ -101,20 +87,18 @@ class ModeSet:
         """Real numbers that describe one real function: 2 for a mode, 1 for a mode of order 0."""
         return 2 * len(self) - self.radial_counts[0]
 
-    def order_slices(self) -> list[tuple[slice, slice]]:
-        """For each order, where its cosines and its sines stand among the real numbers.
+    @cached_property
+    def order_slices(self) -> tuple[tuple[slice, slice], ...]:
+        """For each order, where its cosines and its sines lie among the real numbers.
 
         Order 0 has no sines: its second slice is empty.
         """
-        slices = []
-        start = 0
+        slices, start = [], 0
         for v, count in enumerate(self.radial_counts):
-            cosines = slice(start, start + count)
-            shift = len(self) - self.radial_counts[0]
-            sines = slice(start + shift, start + count + shift) if v else slice(0, 0)
-            slices.append((cosines, sines))
-            start += count
-        return slices
+            middle, stop = start + count, start + (2 * count if v else count)
+            slices.append((slice(start, middle), slice(middle, stop)))
+            start = stop
+        return tuple(slices)
 
 
 @lru_cache(maxsize=256)

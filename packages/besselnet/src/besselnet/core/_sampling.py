@@ -106,6 +106,20 @@ def sampled_basis(kernel_size: int, modes: ModeSet, sampling: Sampling) -> NDArr
     return taps
 
 
+def sampled_filters(kernel_size: int, modes: ModeSet, sampling: Sampling) -> NDArray[np.float64]:
+    """Real and imaginary parts of the T_{v,j}, order by order (see :class:`ModeSet`); (num_real, k, k).
+
+    Their products with an image are the real and imaginary parts of its phi_{v,j}.
+    """
+    by_order = np.split(
+        sampled_basis(kernel_size, modes, sampling), np.cumsum(modes.radial_counts)[:-1]
+    )
+    parts = [by_order[0].real]
+    for taps in by_order[1:]:
+        parts += [taps.real, taps.imag]
+    return np.concatenate(parts)
+
+
 def _point_taps(kernel_size: int, modes: ModeSet) -> NDArray[np.complex128]:
     radius = disc_radius(kernel_size, "point")
     axis = (np.arange(kernel_size) - (kernel_size - 1) / 2) / radius

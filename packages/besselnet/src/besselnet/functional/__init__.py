@@ -1,24 +1,36 @@
 """The formulas on tensors, without state."""
 
-from besselnet.functional._basis import CUTOFFS, SYMMETRIES, BasisSpec, Symmetry
+from besselnet.checks import CUTOFFS
+from besselnet.functional._basis import SYMMETRIES, BasisSpec, Symmetry
 from besselnet.functional._conv import (
     ALGORITHMS,
-    PADDING_MODES,
     RESPONSES,
     SCALE_POOLS,
     Algorithm,
     Response,
     ScalePool,
     bessel_conv2d,
+    bessel_response,
+    scale_padding,
+    strongest,
 )
 from besselnet.functional._cost import cheaper_algorithm, direct_cost, factored_cost
-from besselnet.functional._direct import expand_filters
-from besselnet.functional._pool import blur_pool2d
-from besselnet.functional._rotation import Interpolation, rotate_images
+from besselnet.functional._direct import expand_filters, response_of
+from besselnet.functional._padding import PADDING_MODES, by_convolution, pad_image
+from besselnet.functional._plan import mixing_matrix
+from besselnet.functional._pool import (
+    blur_pool2d,
+    blur_pool_weights,
+    check_blur,
+    pool_centred,
+    reach_before,
+)
+from besselnet.functional._rotation import INTERPOLATIONS, Interpolation, rotate_images
 
 __all__ = [
     "ALGORITHMS",
     "CUTOFFS",
+    "INTERPOLATIONS",
     "PADDING_MODES",
     "RESPONSES",
     "SCALE_POOLS",
@@ -30,10 +42,21 @@ __all__ = [
     "ScalePool",
     "Symmetry",
     "bessel_conv2d",
+    "bessel_response",
     "blur_pool2d",
+    "blur_pool_weights",
+    "by_convolution",
     "cheaper_algorithm",
+    "check_blur",
     "direct_cost",
     "expand_filters",
     "factored_cost",
+    "mixing_matrix",
+    "pad_image",
+    "pool_centred",
+    "reach_before",
+    "response_of",
     "rotate_images",
+    "scale_padding",
+    "strongest",
 ]

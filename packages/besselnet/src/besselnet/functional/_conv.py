@@ -5,12 +5,14 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from besselnet.functional._basis import BasisSpec, check_choice
+from besselnet.checks import check_choice, check_images, check_padding, check_pair
+from besselnet.functional._basis import BasisSpec
 from besselnet.functional._cost import cheaper_algorithm
 from besselnet.functional._direct import direct
 from besselnet.functional._factored import factored
+from besselnet.functional._padding import PADDING_MODES, by_convolution, pad_image
+from besselnet.functional._plan import Window
 
 Response = Literal["amplitude", "power", "signed"]
 ScalePool = Literal["map", "pixel", "image"]
@@ -18,66 +20,11 @@ Algorithm = Literal["auto", "factored", "direct"]
 RESPONSES: tuple[str, ...] = get_args(Response)
 SCALE_POOLS: tuple[str, ...] = get_args(ScalePool)
 ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
-PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
-
-
-def check_pair(name: str, value: object, minimum: int) -> tuple[int, int]:
-    """An integer or a pair of integers, as the arguments of ``nn.Conv2d``."""
-    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(pair) != 2 or any(
-        isinstance(n, bool) or not isinstance(n, int) or n < minimum for n in pair
-    ):
-        raise ValueError(f"{name}={value!r}: allowed is an integer >= {minimum} or a pair of them")
-    return pair
-
-
-def check_padding(
-    padding: object, kernel_size: int, stride: tuple[int, int], dilation: tuple[int, int]
-) -> tuple[int, int, int, int]:
-    """Padding as (left, right, top, bottom), from what ``nn.Conv2d`` takes."""
-    if padding == "valid":
-        return (0, 0, 0, 0)
-    if padding == "same":
-        if stride != (1, 1):
-            raise ValueError(f"padding='same' with stride={stride}: allowed is stride 1 only")
-        vertical, horizontal = (d * (kernel_size - 1) for d in dilation)
-        left, top = horizontal // 2, vertical // 2
-        return (left, horizontal - left, top, vertical - top)
-    if isinstance(padding, str):
-        raise ValueError(
-            f"padding={padding!r}: allowed are 'same', 'valid', an integer >= 0 or a pair of them"
-        )
-    rows, columns = check_pair("padding", padding, 0)
-    return (columns, columns, rows, rows)
-
-
-def pad_input(input: Tensor, pads: Sequence[int], mode: str) -> tuple[Tensor, tuple[int, int]]:
-    """Pad by (left, right, top, bottom) in the given mode; negative amounts crop.
-
-    Returns the input and the (rows, columns) of zeros that the convolution itself has still to add:
-    where it can add them, no padded copy is made.
-    """
-    left, right, top, bottom = pads
-    if mode == "zeros" and left == right >= 0 and top == bottom >= 0:
-        return input, (top, left)
-    if any(p > 0 for p in pads):
-        grow = [max(p, 0) for p in pads]
-        input = F.pad(input, grow) if mode == "zeros" else F.pad(input, grow, mode=mode)
-    if any(p < 0 for p in pads):
-        input = F.pad(input, [min(p, 0) for p in pads])
-    return input, (0, 0)
 
 
 def autocast_enabled(device: torch.device) -> bool:
     """Whether autocast is on; there are devices ("meta") that do not know of it."""
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
-
-
-def cast_for_autocast(tensor: Tensor) -> Tensor:
-    """What autocast does before a plain convolution: the tensor in its lower precision."""
-    if not autocast_enabled(tensor.device):
-        return tensor
-    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
 def strongest(responses: list[Tensor], pool: ScalePool) -> Tensor:
@@ -92,7 +39,7 @@ def strongest(responses: list[Tensor], pool: ScalePool) -> Tensor:
     summed = stacked.detach().sum((-2, -1), keepdim=True)
     if pool == "image":
         summed = summed.sum(2, keepdim=True)
-    winner = summed.argmax(0, keepdim=True).expand(1, *stacked.shape[1:])
+    winner = summed.argmax(0, keepdim=True).expand_as(stacked.narrow(0, 0, 1))
     return stacked.gather(0, winner).squeeze(0)
 
 
@@ -108,7 +55,7 @@ def bessel_conv2d(
     spec: BasisSpec,
     tables: Sequence[Tensor] | None = None,
     padding_mode: str = "zeros",
-    response: Response = "amplitude",
+    response: Response = "signed",
     scale_pool: ScalePool = "map",
     algorithm: Algorithm = "auto",
 ) -> Tensor:
@@ -131,8 +78,8 @@ def bessel_conv2d(
 
     Args:
         input: (N, C, H, W) or (C, H, W), floating point.
-        weight: (O, C / groups, spec.num_weights): Re(kappa) of all modes, then Im(kappa) of those
-            with v > 0.
+        weight: (O, C / groups, spec.num_weights): for each order Re(kappa) of its modes, then (v > 0)
+            Im(kappa).
         bias: (O,), added to the response.
         stride, padding, dilation, groups, padding_mode: as in ``nn.Conv2d``.
         spec: kernel size, symmetry, cut-off, sampling and scales.
@@ -152,67 +99,117 @@ def bessel_conv2d(
     steps = check_pair("stride", stride, 1)
     dilations = check_pair("dilation", dilation, 1)
     pads = check_padding(padding, spec.kernel_size, steps, dilations)
-    check_tensors(input, weight, groups, spec)
+    if weight.dim() != 3 or weight.shape[2] != spec.num_weights:
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)}: must be (out_channels, in_channels / groups, "
+            f"{spec.num_weights}) for {spec}"
+        )
     if tables is None:
         tables = spec.tables(dtype=weight.dtype, device=weight.device)
+    return bessel_response(
+        input,
+        weight,
+        bias,
+        steps,
+        pads,
+        dilations,
+        groups,
+        spec=spec,
+        tables=tables,
+        padding_mode=padding_mode,
+        response=response,
+        scale_pool=scale_pool,
+        algorithm=algorithm,
+    )
 
+
+def bessel_response(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, int],
+    pads: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    *,
+    spec: BasisSpec,
+    tables: Sequence[Tensor],
+    padding_mode: str,
+    response: Response,
+    scale_pool: ScalePool,
+    algorithm: Algorithm,
+    expansion: Tensor | None = None,
+) -> Tensor:
+    """:func:`bessel_conv2d` of settings that were checked before; the image alone is checked.
+
+    ``pads`` are (left, right, top, bottom); ``expansion`` is ``spec.expansion(...)``.
+    """
+    check_images("input", input)
+    channels = weight.shape[1] * groups
+    if input.shape[-3] != channels:
+        raise ValueError(
+            f"input has shape {tuple(input.shape)} with {input.shape[-3]} channels: must have {channels}"
+        )
     if algorithm == "auto":
-        channels = weight.shape[1] * groups, weight.shape[0], groups
-        algorithm = cheaper_algorithm(spec, *channels, input.dtype, input.device.type)
+        algorithm = cheaper_algorithm(
+            spec,
+            channels,
+            len(weight),
+            groups,
+            input.dtype,
+            input.device.type,
+            _pixels(input, stride),
+        )
     batched = input if input.dim() == 4 else input.unsqueeze(0)
+    autocast = autocast_enabled(input.device)
     responses = []
     for offset, bank in zip(spec.scales, tables):
-        # A kernel that is larger by `offset` reaches further by half of it on every side.
-        reach = [p + offset // 2 * dilations[1 - i // 2] for i, p in enumerate(pads)]
-        padded, margins = pad_input(batched, reach, padding_mode)
-        check_extent(input, padded, margins, bank.shape[-1], dilations)
-        settings = (spec, response, steps, margins, dilations, groups)
-        if algorithm == "factored":
-            image, kernel, table = map(cast_for_autocast, (padded, weight, bank))
-            responses.append(factored(image, kernel, table, *settings))
-        else:
-            responses.append(direct(padded, weight, bank, *settings))
+        reach = scale_padding(pads, offset, dilation)
+        inside = by_convolution(reach, padding_mode)
+        padded = batched if inside else pad_image(batched, reach, padding_mode)
+        window = Window(stride, (reach[2], reach[0]) if inside else (0, 0), dilation)
+        check_extent(input, padded, window, bank.shape[-1])
+        if algorithm == "direct":
+            responses.append(
+                direct(padded, weight, bank, spec, response, window, groups, expansion)
+            )
+            continue
+        tensors = (padded, weight, bank)
+        if autocast:
+            # What autocast does before a plain convolution.
+            lower = torch.get_autocast_dtype(input.device.type)
+            tensors = (padded.to(lower), weight.to(lower), bank.to(lower))
+        responses.append(factored(*tensors, spec, response, window, groups))
     output = responses[0] if len(responses) == 1 else strongest(responses, scale_pool)
-    if not autocast_enabled(input.device):
+    if not autocast:
         output = output.to(input.dtype)
     if bias is not None:
         output = output + bias.to(output.dtype)[:, None, None]
     return output if input.dim() == 4 else output.squeeze(0)
 
 
-def check_tensors(input: Tensor, weight: Tensor, groups: int, spec: BasisSpec) -> None:
-    """Refuse tensors whose type or shape can't be meant."""
-    if not input.is_floating_point():
-        raise TypeError(f"input has dtype {input.dtype}: allowed are real floating-point types")
-    if input.dim() not in (3, 4):
-        raise ValueError(
-            f"input has shape {tuple(input.shape)}: allowed is (N, C, H, W) or (C, H, W)"
-        )
-    if weight.dim() != 3 or weight.shape[2] != spec.num_weights:
-        raise ValueError(
-            f"weight has shape {tuple(weight.shape)}: allowed is (out_channels, in_channels / groups, "
-            f"{spec.num_weights}) for {spec}"
-        )
-    channels = weight.shape[1] * groups
-    if input.shape[-3] != channels:
-        raise ValueError(
-            f"input has shape {tuple(input.shape)} with {input.shape[-3]} channels: "
-            f"allowed are {channels}"
-        )
+def _pixels(input: Tensor, stride: tuple[int, int]) -> int | None:
+    """About how many pixels come out; None in a graph, which is for every size and has no small steps."""
+    if torch.compiler.is_compiling():
+        return None
+    return input.numel() // (input.shape[-3] * stride[0] * stride[1])
 
 
-def check_extent(
-    input: Tensor,
-    padded: Tensor,
-    margins: tuple[int, int],
-    kernel_size: int,
-    dilation: tuple[int, int],
-) -> None:
+def scale_padding(
+    pads: Sequence[int], offset: int, dilation: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """Padding for a kernel that is larger by ``offset``: it reaches further by half of it on every side."""
+    left, right, top, bottom = pads
+    rows, columns = (offset // 2 * d for d in dilation)
+    return left + columns, right + columns, top + rows, bottom + rows
+
+
+def check_extent(input: Tensor, padded: Tensor, window: Window, kernel_size: int) -> None:
     """Refuse an image that is smaller, after padding, than the kernel."""
-    for size, margin, d in zip(padded.shape[-2:], margins, dilation):
+    for size, margin, d in zip(padded.shape[-2:], window.padding, window.dilation):
         reach = d * (kernel_size - 1) + 1
         if size + 2 * margin < reach:
             raise ValueError(
                 f"input has shape {tuple(input.shape)}, {size + 2 * margin} pixels with padding: "
-                f"allowed are at least {reach} for kernel size {kernel_size} and dilation {d}"
+                f"must have at least {reach} for kernel size {kernel_size} and dilation {d}"
             )

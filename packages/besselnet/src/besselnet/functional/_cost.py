@@ -15,6 +15,8 @@ OPERATIONS_PER_NUMBER = 16
 # What the factored algorithm needs for the same count: its convolutions have one channel each, its products
 # are small, and groups go one after the other. From `besselnet bench choice`.
 FACTORED_HANDICAP = 1.65
+# What its many small steps cost besides, however few pixels there are.
+FACTORED_STEPS = 2e7
 
 
 class Cost(NamedTuple):
@@ -38,8 +40,7 @@ def factored_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: 
     """Analysis: every filter on every channel. Mixing: 4 products for a mode, 1 for a mode of order 0."""
     analysed = spec.num_weights * in_channels
     maps = spec.num_maps * out_channels
-    mixing = 4 * sum(spec.radial_counts) - 3 * spec.radial_counts[0]
-    mixed = mixing * in_channels // groups * out_channels
+    mixed = spec.plan.multiply_adds * in_channels // groups * out_channels
     # Coefficients are written and sorted, and read again for the product.
     return Cost(analysed * spec.kernel_size**2 + mixed, 2 * analysed + maps)
 
@@ -51,14 +52,18 @@ def cheaper_algorithm(
     groups: int,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
+    pixels: int | None = None,
 ) -> Literal["factored", "direct"]:
     """The algorithm with the smaller total, factored with its handicap; for several scales the base size
     decides.
 
-    On CPUs torch has no fast depthwise convolution in float64, which the analysis stands on.
+    ``pixels`` is the number of output pixels in the batch, None for many. On CPUs torch has no fast
+    depthwise convolution in float64, which the analysis stands on.
     """
     if device == "cpu" and dtype == torch.float64:
         return "direct"
     shape = (spec, in_channels, out_channels, groups)
     factored = FACTORED_HANDICAP * factored_cost(*shape).total
+    if pixels is not None:
+        factored += FACTORED_STEPS / max(pixels, 1)
     return "factored" if factored < direct_cost(*shape).total else "direct"

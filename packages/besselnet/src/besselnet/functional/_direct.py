@@ -9,27 +9,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from besselnet.functional._basis import BasisSpec
+from besselnet.functional._plan import Window
 
 
-def expand_filters(weight: Tensor, bank: Tensor, spec: BasisSpec) -> Tensor:
+def expand_filters(
+    weight: Tensor, bank: Tensor, spec: BasisSpec, expansion: Tensor | None = None
+) -> Tensor:
     """F_v = sum_j T_{v,j} conj(kappa_{v,j}) (Equation 6.4) as real filters.
 
-    Shapes: weight (O, I, num_weights), bank (num_weights, k, k) -> (O, num_maps, I, k, k).
+    Shapes: weight (O, I, num_weights), bank (num_weights, k, k) -> (O, num_maps, I, k, k). ``expansion``
+    is ``spec.expansion(...)`` on the device of the weights, built if not given.
     """
+    if expansion is None:
+        expansion = spec.expansion(weight.device)
     bank = bank.to(weight.dtype)
-    filters = []
-    for cosines, sines in spec.order_slices:
-        p, q = weight[..., cosines], weight[..., sines]
-        c, s = bank[cosines], bank[sines]
-        if sines.start == sines.stop:
-            parts = [(p, c)]
-        elif spec.symmetry == "SO(2)":
-            both = torch.cat([p, q], -1)
-            parts = [(both, torch.cat([c, s])), (both, torch.cat([s, -c]))]
-        else:
-            parts = [(p, c), (p, s), (q, c), (q, s)]
-        filters += [torch.einsum("oin,nyx->oiyx", *part) for part in parts]
-    return torch.stack(filters, 1)
+    signed = torch.cat([bank, -bank, torch.zeros_like(bank[:1])])
+    between = signed.index_select(0, expansion.flatten()).view(spec.num_weights, -1)
+    filters = weight.flatten(0, 1) @ between
+    return filters.view(*weight.shape[:2], spec.num_maps, *bank.shape[1:]).transpose(1, 2)
 
 
 def direct(
@@ -38,23 +35,25 @@ def direct(
     bank: Tensor,
     spec: BasisSpec,
     response: str,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
+    window: Window,
     groups: int,
+    expansion: Tensor | None = None,
 ) -> Tensor:
     """Response (Equations 5.6, 5.7), (N, O, H', W')."""
-    filters = expand_filters(weight, bank, spec)
-    maps = F.conv2d(input, filters.flatten(0, 1), None, stride, padding, dilation, groups)
+    filters = expand_filters(weight, bank, spec, expansion).flatten(0, 1)
+    maps = F.conv2d(input, filters, None, *window, groups)
     maps = maps.unflatten(1, (weight.shape[0], spec.num_maps))
     # Half precision holds neither the squares nor their sum.
     if maps.dtype in (torch.float16, torch.bfloat16):
         maps = maps.float()
-    if response == "power":
-        return maps.square().sum(2)
-    if response == "amplitude":
-        return amplitude(maps)
-    return maps[:, :, 0] + amplitude(maps[:, :, 1:])
+    return response_of(maps, response)
+
+
+def response_of(maps: Tensor, response: str) -> Tensor:
+    """The response from all its maps, (N, O, maps, H', W') -> (N, O, H', W'); the map of order 0 is first."""
+    if response == "signed":
+        return maps.select(2, 0) + amplitude(maps[:, :, 1:])
+    return maps.square().sum(2) if response == "power" else amplitude(maps)
 
 
 def amplitude(maps: Tensor) -> Tensor:

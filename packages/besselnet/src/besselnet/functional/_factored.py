@@ -9,9 +9,7 @@ That is O(W H n^2 C_in (n^2 + C_out)) operations against O(W H n^3 C_in C_out) o
 input and the weights (and the response, if it is the amplitude) are kept for the backward pass, which
 computes phi again.
 
-What makes it fast in practice is the layout, and there are two, for few and for many channels
-(:mod:`~besselnet.functional._columns`, :mod:`~besselnet.functional._rows`). In both the batch goes through in
-pieces, so that what is written is still in the cache when it is read.
+What makes it fast in practice is how things lie in memory: :mod:`besselnet.functional._layouts`.
 
 Both passes are registered with torch as operators, so that ``torch.compile`` and ``torch.export`` see one
 node each. Inside them there is no autograd, and buffers are reused.
@@ -24,27 +22,23 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from besselnet.functional._basis import BasisSpec
-from besselnet.functional._columns import Columns
-from besselnet.functional._orders import Geometry
-from besselnet.functional._rows import Rows
+from besselnet.functional._layouts import Columns, Layout, Rows
+from besselnet.functional._plan import Plan, Window, make_plan
 
 # From this many channels on, one filter alone fills the vector units and makes a product large enough.
 WIDE = 48
 
 
 def layouts(
-    input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry, groups: int
-) -> Iterator[tuple[slice, slice, Columns | Rows]]:
+    input: Tensor, weight: Tensor, bank: Tensor, plan: Plan, window: Window, groups: int
+) -> Iterator[tuple[slice, slice, Layout]]:
     """For each group its input channels, its output channels, and how it is computed."""
     kind = Rows if weight.shape[1] >= WIDE else Columns
-    bank = bank[geometry.sorted_rows()]
-    for ins, outs in zip(group_slices(groups, input.shape[1]), group_slices(groups, len(weight))):
-        yield ins, outs, kind(weight[outs], bank, geometry, *input.shape[2:])
-
-
-def group_slices(groups: int, channels: int) -> list[slice]:
-    each = channels // groups
-    return [slice(g * each, (g + 1) * each) for g in range(groups)]
+    inputs, outputs = input.shape[1] // groups, len(weight) // groups
+    for group in range(groups):
+        ins = slice(group * inputs, (group + 1) * inputs)
+        outs = slice(group * outputs, (group + 1) * outputs)
+        yield ins, outs, kind(weight[outs], bank, plan, window, *input.shape[2:])
 
 
 @torch.library.custom_op("besselnet::factored_response", mutates_args=())
@@ -64,10 +58,10 @@ def factored_response(
 
     For the response "signed": the amplitude of the orders above 0, and the map of order 0.
     """
-    geometry = Geometry(radial_counts, mirror, stride, padding, dilation)
+    plan, window = make_plan(tuple(radial_counts), mirror), Window(stride, padding, dilation)
     signed = response == "signed"
-    output, linear = _empty_response(input, weight, bank, geometry, signed)
-    for ins, outs, layout in layouts(input, weight, bank, geometry, groups):
+    output, linear = _empty_response(input, weight, bank, window, signed)
+    for ins, outs, layout in layouts(input, weight, bank, plan, window, groups):
         for run in layout.pieces(len(input)):
             power, kept = layout.power(input[run, ins], signed)
             if response != "power":
@@ -80,9 +74,9 @@ def factored_response(
 
 
 def _empty_response(
-    input: Tensor, weight: Tensor, bank: Tensor, geometry: Geometry, signed: bool
+    input: Tensor, weight: Tensor, bank: Tensor, window: Window, signed: bool
 ) -> tuple[Tensor, Tensor]:
-    size = geometry.output_size(input.shape[2], input.shape[3], bank.shape[-1])
+    size = window.output_size(input.shape[2], input.shape[3], bank.shape[-1])
     last = input.is_contiguous(memory_format=torch.channels_last) and not input.is_contiguous()
     output = torch.empty(
         (input.shape[0], weight.shape[0], *size),
@@ -95,8 +89,8 @@ def _empty_response(
 
 @factored_response.register_fake
 def _(input, weight, bank, counts, mirror, response, stride, padding, dilation, groups):  # type: ignore[no-untyped-def]
-    geometry = Geometry(counts, mirror, stride, padding, dilation)
-    return _empty_response(input, weight, bank, geometry, response == "signed")
+    window = Window(stride, padding, dilation)
+    return _empty_response(input, weight, bank, window, response == "signed")
 
 
 @torch.library.custom_op("besselnet::factored_gradient", mutates_args=())
@@ -120,10 +114,10 @@ def factored_gradient(
     ``gradient`` and ``linear`` are the gradients of the two results of :func:`factored_response` (None
     where the second is empty); ``amplitude`` is its first result, or None if that was the power.
     """
-    geometry = Geometry(radial_counts, mirror, stride, padding, dilation)
+    plan, window = make_plan(tuple(radial_counts), mirror), Window(stride, padding, dilation)
     input_gradient = torch.empty_like(input) if with_input else input.new_empty(0)
     weight_gradients = []
-    for ins, outs, layout in layouts(input, weight, bank, geometry, groups):
+    for ins, outs, layout in layouts(input, weight, bank, plan, window, groups):
         for run in layout.pieces(len(input)):
             # d response / d map = map / amplitude, or 2 map for the power
             slope = gradient[run, outs]
@@ -196,35 +190,23 @@ def factored(
     bank: Tensor,
     spec: BasisSpec,
     response: str,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    window: Window,
     groups: int,
 ) -> Tensor:
     """:func:`factored_response` in the terms of a :class:`BasisSpec`."""
     mirror = spec.symmetry == "O(2)"
     result, linear = factored_response(
-        input,
-        weight,
-        bank,
-        spec.radial_counts,
-        mirror,
-        response,
-        stride,
-        padding,
-        dilation,
-        groups,
+        input, weight, bank, spec.radial_counts, mirror, response, *window, groups
     )
     return result + linear if response == "signed" else result
 
 
 def _multiply_adds(input, weight, bank, counts, stride, padding, dilation):  # type: ignore[no-untyped-def]
     """Multiply-adds of the analysis and of the mixing, from the shapes of the tensors."""
-    geometry = Geometry(counts, False, stride, padding, dilation)
-    rows, columns = geometry.output_size(input[2], input[3], bank[-1])
+    rows, columns = Window(stride, padding, dilation).output_size(input[2], input[3], bank[-1])
     pixels = input[0] * rows * columns
     analysis = bank[0] * bank[1] * bank[2] * input[1]
-    mixing = (4 * sum(counts) - 3 * counts[0]) * weight[0] * weight[1]
+    mixing = make_plan(tuple(counts), False).multiply_adds * weight[0] * weight[1]
     return pixels * analysis, pixels * mixing
 
 

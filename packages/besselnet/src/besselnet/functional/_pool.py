@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from besselnet.functional._basis import check_choice
-from besselnet.functional._conv import PADDING_MODES
+from besselnet.checks import check_choice, check_count, check_images, check_number
+from besselnet.functional._padding import PADDING_MODES, by_convolution, pad_image
 
 # Per pixel of stride: stride 2 then has the 0.66 that the authors of the paper use.
 SIGMA_PER_STRIDE = 0.33
@@ -29,21 +29,13 @@ def check_blur(
 ) -> tuple[int, float, int, int]:
     """The settings of :func:`blur_pool2d` with the defaults filled in, or a ``ValueError``."""
 
-    def integer(name: str, value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name}={value!r}: allowed is an integer >= 1")
-        return value
-
-    steps = integer("stride", stride)
-    width = SIGMA_PER_STRIDE * steps if sigma is None else sigma
-    good = isinstance(width, (int, float)) and not isinstance(width, bool)
-    if not good or not 0 <= width < math.inf:  # type: ignore[operator]
-        raise ValueError(f"sigma={sigma!r}: allowed is a finite number >= 0 (0: no blur) or None")
-    spread = float(width)  # type: ignore[arg-type]
+    steps = check_count("stride", stride)
+    spread = SIGMA_PER_STRIDE * steps if sigma is None else check_number("sigma", sigma, least=0)
     taps = 2 * math.ceil(3 * spread) + 1 if kernel_size is None else kernel_size
-    if integer("kernel_size", taps) % 2 == 0:
-        raise ValueError(f"kernel_size={kernel_size!r}: allowed is an odd integer >= 1 or None")
-    return steps, spread, taps, steps if window is None else integer("window", window)  # type: ignore[return-value]
+    if check_count("kernel_size", taps) % 2 == 0:
+        raise ValueError(f"kernel_size={kernel_size!r}: must be an odd integer >= 1 or None")
+    width = steps if window is None else check_count("window", window)
+    return steps, spread, check_count("kernel_size", taps), width
 
 
 def reach_before(stride: int, kernel_size: int, window: int, ceil_mode: bool) -> int:
@@ -119,13 +111,7 @@ def blur_pool2d(
     """
     stride, sigma, kernel_size, window = check_blur(stride, sigma, kernel_size, window)
     check_choice("padding_mode", padding_mode, PADDING_MODES)
-    if not input.is_floating_point():
-        raise TypeError(f"input has dtype {input.dtype}: allowed are real floating-point types")
-    if input.dim() not in (3, 4):
-        raise ValueError(
-            f"input has shape {tuple(input.shape)}: allowed is (N, C, H, W) or (C, H, W)"
-        )
-    before = reach_before(stride, kernel_size, window, ceil_mode)
+    check_images("input", input)
     if weights is None:
         weights = blur_pool_weights(
             stride,
@@ -136,23 +122,40 @@ def blur_pool2d(
             dtype=input.dtype,
             device=input.device,
         )
-    # The padding is the same for all sizes and only the row of weights depends on the size: one graph
-    # can be exported for all of them.
-    after = weights.shape[1] - before - (1 if ceil_mode else stride)
+    before = reach_before(stride, kernel_size, window, ceil_mode)
+    after = reach_after(weights, before, stride, ceil_mode)
     filled_from_inside = {"circular": after, "reflect": after + 1}.get(padding_mode, 1)
     smallest = max(1 if ceil_mode else stride, filled_from_inside)
     if min(input.shape[-2:]) < smallest:
         raise ValueError(
-            f"input has shape {tuple(input.shape)}: allowed are at least {smallest} rows and columns "
+            f"input has shape {tuple(input.shape)}: must have at least {smallest} rows and columns "
             f"for stride={stride}, kernel_size={kernel_size}, window={window} and "
             f"padding_mode={padding_mode!r}"
         )
-    pads = [before, after, before, after]
-    padded = F.pad(input, pads) if padding_mode == "zeros" else F.pad(input, pads, padding_mode)
+    return pool_centred(input, weights, stride, before, ceil_mode, padding_mode)
+
+
+def reach_after(weights: Tensor, before: int, stride: int, ceil_mode: bool) -> int:
+    """How many pixels behind the image the last sample may reach, over all sizes."""
+    return weights.shape[1] - before - (1 if ceil_mode else stride)
+
+
+def pool_centred(
+    input: Tensor, weights: Tensor, stride: int, before: int, ceil_mode: bool, padding_mode: str
+) -> Tensor:
+    """:func:`blur_pool2d` from its weights, of an image that was checked before.
+
+    The padding is the same for all sizes and only the row of weights depends on the size: one graph can
+    be exported for all of them.
+    """
+    after = reach_after(weights, before, stride, ceil_mode)
+    pads = (before, after, before, after)
+    inside = by_convolution(pads, padding_mode)
+    padded = input if inside else pad_image(input, pads, padding_mode)
+    sizes = (input.shape[i] - 1 if ceil_mode else input.shape[i] for i in (-2, -1))
     rows, columns = (
-        weights.to(input.dtype).select(0, (n - 1 if ceil_mode else n) % stride)
-        for n in input.shape[-2:]
+        weights.select(0, size % stride if stride > 1 else 0).to(input.dtype) for size in sizes
     )
     channels = input.shape[-3]
-    kernel = torch.outer(rows, columns).expand(channels, 1, -1, -1).contiguous()
-    return F.conv2d(padded, kernel, stride=stride, groups=channels)
+    kernel = torch.outer(rows, columns).expand((channels, 1, -1, -1))
+    return F.conv2d(padded, kernel, None, stride, before if inside else 0, groups=channels)

@@ -20,6 +20,8 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 
+from besselnet.checks import check_choice
+
 Interpolation = Literal["nearest", "bilinear", "cubic"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
 
@@ -40,7 +42,7 @@ def rotate_images(
     point is linear in the pixels and not cut. Multiples of 90 degrees equal `torch.rot90` on square
     images: bit for bit for uint8, to rounding for floating point.
     """
-    check_interpolation(interpolation)
+    check_choice("interpolation", interpolation, INTERPOLATIONS)
     if images.ndim != 4:
         raise ValueError(f"images must be (N, C, H, W), got {tuple(images.shape)}")
     if not (images.is_floating_point() or images.dtype == torch.uint8):
@@ -65,12 +67,6 @@ def rotate_images(
     if images.dtype == torch.uint8:
         turned = turned.round().clamp(0, 255).to(torch.uint8)
     return turned
-
-
-def check_interpolation(interpolation: str) -> None:
-    """Refuse a name that `rotate_images` does not know."""
-    if interpolation not in INTERPOLATIONS:
-        raise ValueError(f"interpolation must be one of {INTERPOLATIONS}, got {interpolation!r}")
 
 
 def _source_points(

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from besselnet.checks import check_choice, check_count, check_padding, check_pair
 from besselnet.functional import (
     ALGORITHMS,
     PADDING_MODES,
@@ -16,19 +18,11 @@ from besselnet.functional import (
     BasisSpec,
     Response,
     ScalePool,
-    bessel_conv2d,
+    bessel_response,
 )
-from besselnet.functional._basis import check_choice
-from besselnet.functional._conv import check_padding, check_pair
 
 # Gain of the power response at the start, see BesselConv2d.reset_parameters.
 POWER_GAIN = 8.0
-
-
-def check_count(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name}={value!r}: allowed is an integer >= 1")
-    return value
 
 
 class BesselConv2d(nn.Module):
@@ -51,14 +45,10 @@ class BesselConv2d(nn.Module):
         cutoff: how fine a structure is resolved: "strong", "soft" or a share of pi k / 2.
         scales: size offsets such as ``(-2, 0, 2)`` to ignore small changes of scale as well.
         scale_pool: which scale wins: per feature "map", per "pixel" or per "image".
-        response: "amplitude", "signed" (order 0 keeps its sign) or "power" (the paper). The first two have
+        response: "signed" (order 0 keeps its sign), "amplitude" or "power" (the paper). The first two have
             degree one in the input: use any norm, and ReLU.
-        sampling: how the image is read between pixels: "bilinear", "cubic" or "point" (the paper).
-        mode_norms: "unit" gives every Bessel function unit norm on the kernel's disc; "authors" on
-            a disc of as many radii as the kernel has pixels to its rim, which weakens the constant one;
-            "authors-pixels" gives the very filters of the paper's published code, whose norms these are.
-            It changes the start of a training and how fast each weight learns, not what the layer can
-            express.
+        sampling: how the image is read between pixels: "cubic", "bilinear" (the most equivariant) or
+            "point" (the paper).
         algorithm: "auto" picks the faster of "factored" and "direct"; both give the same numbers.
 
     Shape:
@@ -73,6 +63,10 @@ class BesselConv2d(nn.Module):
         >>> layer(torch.rand(2, 3, 32, 32)).shape
         torch.Size([2, 16, 32, 32])
     """
+
+    # Version 1 had all cosines before all sines.
+    _version = 2
+    expansion: Tensor
 
     def __init__(
         self,
@@ -92,9 +86,8 @@ class BesselConv2d(nn.Module):
         cutoff: str | float = "strong",
         scales: Sequence[int] | None = None,
         scale_pool: ScalePool = "map",
-        response: Response = "amplitude",
-        sampling: str = "bilinear",
-        mode_norms: str = "unit",
+        response: Response = "signed",
+        sampling: str = "cubic",
         algorithm: Algorithm = "auto",
     ) -> None:
         super().__init__()
@@ -103,14 +96,13 @@ class BesselConv2d(nn.Module):
         self.groups = check_count("groups", groups)
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
-                raise ValueError(f"{name}={channels}: allowed are multiples of groups={groups}")
+                raise ValueError(f"{name}={channels}: must be a multiple of groups={groups}")
         self.spec = BasisSpec.checked(
             kernel_size,
             symmetry=symmetry,
             cutoff=cutoff,
             sampling=sampling,
             scales=scales,
-            mode_norms=mode_norms,
         )
         self.kernel_size = (self.spec.kernel_size, self.spec.kernel_size)
         self.stride = check_pair("stride", stride, 1)
@@ -174,10 +166,11 @@ class BesselConv2d(nn.Module):
             nn.init.zeros_(self.bias)
 
     def _set_tables(self) -> None:
-        for i, table in enumerate(
-            self.spec.tables(dtype=self.weight.dtype, device=self.weight.device)
-        ):
+        like = {"dtype": self.weight.dtype, "device": self.weight.device}
+        for i, table in enumerate(self.spec.tables(**like)):
             self.register_buffer(f"table{i}", table, persistent=False)
+        expansion = self.spec.expansion(self.weight.device)
+        self.register_buffer("expansion", expansion, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BesselConv2d":
         # A change of dtype must not carry the rounding of the old one: build the tables anew.
@@ -185,18 +178,36 @@ class BesselConv2d(nn.Module):
         self._set_tables()
         return self
 
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any
+    ) -> None:
+        if local_metadata.get("version") == 1 and f"{prefix}weight" in state_dict:
+            raise ValueError(
+                f"{prefix}weight was saved by besselnet 0.1.0, whose coefficients lie in another order: "
+                "load it with that version"
+            )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
     @property
     def tables(self) -> list[Tensor]:
         """The filter bank of each scale."""
         return [getattr(self, f"table{i}") for i in range(len(self.spec.scales))]
 
+    @torch.no_grad()
+    def filters(self) -> Tensor:
+        """The learned kernels of the base size, upright, as pictures: (O, C / groups, k, k)."""
+        (bank,) = replace(self.spec, scales=(0,)).tables(
+            dtype=self.weight.dtype, device=self.weight.device
+        )
+        return torch.einsum("oin,nyx->oiyx", self.weight, bank)
+
     def forward(self, input: Tensor) -> Tensor:
-        return bessel_conv2d(
+        return bessel_response(
             input,
             self.weight,
             self.bias,
             self.stride,
-            self.padding,
+            check_padding(self.padding, self.spec.kernel_size, self.stride, self.dilation),
             self.dilation,
             self.groups,
             spec=self.spec,
@@ -205,6 +216,7 @@ class BesselConv2d(nn.Module):
             response=self.response,
             scale_pool=self.scale_pool,
             algorithm=self.algorithm,
+            expansion=self.expansion,
         )
 
     def extra_repr(self) -> str:
@@ -224,10 +236,8 @@ class BesselConv2d(nn.Module):
         ]
         if self.spec.scales != (0,):
             parts.append(f"scales={self.spec.scales}, scale_pool={self.scale_pool}")
-        if self.sampling != "bilinear":
+        if self.sampling != "cubic":
             parts.append(f"sampling={self.sampling}")
-        if self.spec.mode_norms != "unit":
-            parts.append(f"mode_norms={self.spec.mode_norms}")
         if self.algorithm != "auto":
             parts.append(f"algorithm={self.algorithm}")
         return ", ".join(parts)

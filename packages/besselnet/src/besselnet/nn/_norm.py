@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from besselnet.functional._basis import check_choice
+from besselnet.checks import check_choice, check_count
 
 Squeeze = Literal["mean", "rsd"]
 Gate = Literal["none", "hsigmoid"]
@@ -48,9 +48,8 @@ class AttentiveNorm2d(nn.Module):
         momentum: float = 0.1,
     ) -> None:
         super().__init__()
-        for name, value in (("num_features", num_features), ("num_mixtures", num_mixtures)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}={value!r}: allowed is an integer >= 1")
+        check_count("num_features", num_features)
+        check_count("num_mixtures", num_mixtures)
         check_choice("preset", preset, get_args(Preset))
         original = preset == "eccv2020"
         self.squeeze: Squeeze = "rsd" if original else "mean"
@@ -70,18 +69,20 @@ class AttentiveNorm2d(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         channels = self.norm.num_features
         if input.dim() != 4 or input.shape[1] != channels:
-            raise ValueError(
-                f"input has shape {tuple(input.shape)}: allowed is (N, {channels}, H, W)"
-            )
-        if self.squeeze == "mean":
-            statistic = input.mean((2, 3))
-        else:
-            # A map of one pixel has no unbiased variance.
-            single = input.shape[2] * input.shape[3] == 1
-            variance, mean = torch.var_mean(input, (2, 3), correction=0 if single else 1)
-            statistic = mean / (variance + 1e-3).sqrt()
+            raise ValueError(f"input has shape {tuple(input.shape)}: must be (N, {channels}, H, W)")
+        return self.attend(input)
+
+    def attend(self, input: Tensor) -> Tensor:
+        """`forward` of an input that was checked before."""
+        statistic = input.mean((2, 3))
+        if self.squeeze == "rsd":
+            # The unbiased variance, and 0 for a map of one pixel, which has none.
+            pixels = input.shape[2] * input.shape[3]
+            variance = (input - statistic[:, :, None, None]).square().sum((2, 3))
+            single = (pixels == 1) * 1
+            statistic = statistic / (variance / (pixels - 1 + single) + 1e-3).sqrt()
         mixture = self.attention_norm(self.attention(statistic))
         if self.gate == "hsigmoid":
             mixture = F.hardsigmoid(mixture)
         scale, shift = mixture @ self.weight, mixture @ self.bias
-        return torch.addcmul(shift[..., None, None], self.norm(input), scale[..., None, None])
+        return torch.addcmul(shift[:, :, None, None], self.norm(input), scale[:, :, None, None])

@@ -5,9 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from besselnet.functional._basis import check_choice
-from besselnet.functional._conv import PADDING_MODES
-from besselnet.functional._pool import blur_pool2d, blur_pool_weights, check_blur
+from besselnet.checks import check_choice
+from besselnet.functional import PADDING_MODES, blur_pool2d, blur_pool_weights, check_blur
 
 
 class BlurPool2d(nn.Module):
@@ -15,7 +14,7 @@ class BlurPool2d(nn.Module):
 
     ``nn.AvgPool2d(2)`` and ``nn.MaxPool2d(2)`` drop the last row of an odd image, so that the turned
     image is sampled elsewhere, and what they keep is aliased. This layer computes
-    :func:`besselnet.functional._pool.blur_pool2d`: turning or mirroring the input does the same to the
+    :func:`besselnet.functional.blur_pool2d`: turning or mirroring the input does the same to the
     output, to rounding, for every size. It has no parameters and takes any number of channels.
 
     Args:

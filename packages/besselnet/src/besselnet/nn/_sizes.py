@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from besselnet.nn._conv import check_count
+from besselnet.checks import check_count
 from besselnet.nn._eval_mode import evaluating
 from besselnet.nn._pool import BlurPool2d
 

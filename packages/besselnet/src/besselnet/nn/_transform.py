@@ -7,9 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from besselnet.core import Sampling, kernel_modes
-from besselnet.core._transform import analysis_tables, synthesis_tables
-from besselnet.functional._basis import check_choice, cutoff_share
+from besselnet.checks import check_choice, check_count, check_cutoff
+from besselnet.core import Sampling, analysis_tables, kernel_modes, synthesis_tables
 
 # The inverse expands every order on the pixels of a quarter; images go through it in parts that keep
 # this below so many complex numbers.
@@ -72,13 +71,12 @@ class FourierBesselTransform(nn.Module):
         self, image_size: int, cutoff: str | float = "soft", sampling: Sampling = "cubic"
     ) -> None:
         super().__init__()
-        if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 3:
-            raise ValueError(f"image_size={image_size!r}: allowed is an integer >= 3")
+        check_count("image_size", image_size, 3)
         check_choice("sampling", sampling, ("cubic", "bilinear"))
         self.image_size = image_size
         self.cutoff = cutoff
         self.sampling = sampling
-        self.modes = kernel_modes(image_size, cutoff_share(cutoff))
+        self.modes = kernel_modes(image_size, check_cutoff(cutoff))
         self._set_tables(torch.get_default_dtype(), None)
 
     def _set_tables(self, dtype: torch.dtype, device: torch.device | None) -> None:
@@ -106,9 +104,9 @@ class FourierBesselTransform(nn.Module):
         """Coefficients (..., modes) of images (..., n, n)."""
         n = self.image_size
         if not image.is_floating_point():
-            raise TypeError(f"image has dtype {image.dtype}: allowed are real floating-point types")
+            raise TypeError(f"image has dtype {image.dtype}: must be real floating-point types")
         if image.dim() < 2 or image.shape[-2:] != (n, n):
-            raise ValueError(f"image has shape {tuple(image.shape)}: allowed is (..., {n}, {n})")
+            raise ValueError(f"image has shape {tuple(image.shape)}: must be (..., {n}, {n})")
         check_precision("image", image, self.radial.dtype)
         pixels = image.to(self.radial.dtype).reshape(-1, n, n)
         for dim in (-2, -1) if self.margin else ():
@@ -187,12 +185,10 @@ class FourierBesselTransform(nn.Module):
 
     def _check_coefficients(self, coefficients: Tensor) -> None:
         if not coefficients.is_complex():
-            raise TypeError(
-                f"coefficients have dtype {coefficients.dtype}: allowed are complex types"
-            )
+            raise TypeError(f"coefficients have dtype {coefficients.dtype}: must be complex types")
         if coefficients.dim() < 1 or coefficients.shape[-1] != len(self.modes):
             raise ValueError(
-                f"coefficients have shape {tuple(coefficients.shape)}: allowed is "
+                f"coefficients have shape {tuple(coefficients.shape)}: must be "
                 f"(..., {len(self.modes)})"
             )
         check_precision("coefficients", coefficients, self.radial.dtype)
@@ -218,7 +214,7 @@ def check_precision(name: str, given: Tensor, dtype: torch.dtype) -> None:
     """Refuse float64 in a transform of float32, and complex128 likewise: digits would be lost unseen."""
     if given.dtype in (torch.float64, torch.complex128) and dtype != torch.float64:
         raise TypeError(
-            f"{name} have dtype {given.dtype}: allowed is up to {dtype}, or call .double() on the "
+            f"{name} have dtype {given.dtype}: must be up to {dtype}, or call .double() on the "
             "transform"
         )
 

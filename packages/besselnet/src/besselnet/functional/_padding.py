@@ -1,0 +1,44 @@
+"""Images with a border."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+def by_convolution(pads: Sequence[int], mode: str) -> bool:
+    """Whether padding by (left, right, top, bottom) is what a convolution can do itself: no copy is made."""
+    left, right, top, bottom = pads
+    return mode == "zeros" and left == right >= 0 and top == bottom >= 0
+
+
+def pad_image(input: Tensor, pads: Sequence[int], mode: str) -> Tensor:
+    """Pad (..., H, W) by (left, right, top, bottom) in the given mode; negative amounts crop."""
+    grow = [max(p, 0) for p in pads]
+    if any(grow):
+        if mode == "circular" or (mode == "replicate" and _compiling()):
+            # What F.pad does for these has a graph that takes no single image, and no compiled backward.
+            input = _joined(input, grow, mode)
+        else:
+            input = F.pad(input, grow) if mode == "zeros" else F.pad(input, grow, mode=mode)
+    return input if min(pads) >= 0 else F.pad(input, [min(p, 0) for p in pads])
+
+
+def _compiling() -> bool:
+    exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+    return torch.compiler.is_compiling() and not exporting()
+
+
+def _joined(input: Tensor, pads: Sequence[int], mode: str) -> Tensor:
+    """Borders and image put together."""
+    for dim, (before, after) in ((-1, pads[:2]), (-2, pads[2:])):
+        if mode == "circular":
+            borders = input.narrow(dim, -before, before), input.narrow(dim, 0, after)
+        else:
+            first, last = input.narrow(dim, 0, 1), input.narrow(dim, -1, 1)
+            borders = first.repeat_interleave(before, dim), last.repeat_interleave(after, dim)
+        input = torch.cat([borders[0], input, borders[1]], dim)
+    return input
