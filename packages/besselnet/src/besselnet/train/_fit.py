@@ -471,6 +471,6 @@ def _describe(row: Mapping[str, float], epochs: int, time_left: str) -> str:
     for split in ("train", "val"):
         if f"{split}_loss" in row:
             loss = row[f"{split}_loss"]
-            digits = f"{loss:.3f}" if loss < 10 else f"{loss:.3g}"
-            parts.append(f"{split} loss {digits} acc {100 * row[f'{split}_accuracy']:.3g}%")
+            shown = f"{loss:.{3 if loss < 9 else 0}f}"
+            parts.append(f"{split} loss {shown} acc {100 * row[f'{split}_accuracy']:.3g}%")
     return "  ".join([*parts, time_left or in_words(row["seconds"])])
