@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from besselnet._pixels import needed
-from besselnet.data._files import file_lock
+from besselnet.data._files import cache_folder, file_lock, find_file, missing
 
 # What has arrived of an unfinished chunk is lost when the connection breaks.
 _CHUNK = 1 << 14
@@ -61,6 +61,18 @@ def fetch(download: Download, folder: Path) -> Path:
                     f"{download.checksum}; nothing was kept"
                 ) from error
     raise OSError(f"cannot download {download.name}: {'; '.join(failures)}")
+
+
+def obtain_file(
+    name: str, root: Path | None, file_names: Sequence[str], download: Download | None = None
+) -> Path:
+    """The first of `file_names` in `root` or in the cache folder of the set; else downloaded there."""
+    path = find_file(name, root, file_names)
+    if path is not None:
+        return path
+    if root is not None or download is None:
+        raise missing(name, root or cache_folder() / name, " or ".join(file_names))
+    return fetch(download, cache_folder() / name)
 
 
 def verify(download: Download, folder: Path) -> Path:

@@ -1,6 +1,7 @@
 """Files of data sets: found, read, and kept in the cache folder, whole or not at all."""
 
 import hashlib
+import importlib.util
 import os
 import sys
 import zipfile
@@ -56,6 +57,14 @@ def find_file(name: str, root: Path | None, file_names: Sequence[str]) -> Path |
 def missing(name: str, root: Path, expected: str) -> FileNotFoundError:
     """The error for a `root` without the files of the set."""
     return FileNotFoundError(f"{root}: holds no files of {name} (looked for {expected})")
+
+
+def package_folder(package: str, otherwise: str) -> Path:
+    """The folder of an installed package that has data in it; it is found, not imported."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(otherwise)
+    return Path(spec.origin).parent
 
 
 def file_identity(path: Path) -> tuple[str, int, int]:

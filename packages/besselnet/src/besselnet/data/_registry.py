@@ -19,8 +19,7 @@ _COMMON = ("root", "image_size", "seed")
 class DataSource:
     """A registered data set: how to load it and where its files come from.
 
-    `obtain` says in one line how to get the files of a set that has no `downloads`. A set that is not
-    `listed` is for programs: it is loaded by name, and no user is shown it.
+    `obtain` says in one line how to get the files of a set that has no `downloads`.
     """
 
     name: str
@@ -28,7 +27,6 @@ class DataSource:
     load: Callable[..., Splits]
     downloads: tuple[Download, ...] = ()
     obtain: str = ""
-    listed: bool = True
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -45,22 +43,21 @@ def register_data(
     summary: str,
     downloads: tuple[Download, ...] = (),
     obtain: str = "",
-    listed: bool = True,
 ) -> Callable[[Callable[..., Splits]], Callable[..., Splits]]:
     """Decorator: make `load(*, root, image_size, seed, ...) -> Splits` known as `name`."""
     if name in _SOURCES:
         raise ValueError(f"a data set called {name!r} is already registered")
 
     def add(load: Callable[..., Splits]) -> Callable[..., Splits]:
-        _SOURCES[name] = DataSource(name, summary, load, downloads, obtain, listed)
+        _SOURCES[name] = DataSource(name, summary, load, downloads, obtain)
         return load
 
     return add
 
 
 def list_data() -> list[str]:
-    """Names of the data sets for users, sorted."""
-    return sorted(name for name, source in _SOURCES.items() if source.listed)
+    """Names of the data sets, sorted."""
+    return sorted(_SOURCES)
 
 
 def data_source(name: str) -> DataSource:

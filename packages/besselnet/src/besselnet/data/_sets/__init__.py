@@ -1,6 +1,6 @@
 """One data set a file; importing this package registers them all."""
 
-from besselnet.data._sets import (
+from besselnet.data._sets import (  # noqa: F401
     folder,
     galaxy10,
     malaria,
@@ -10,14 +10,3 @@ from besselnet.data._sets import (
     npz,
     radio_galaxies,
 )
-
-__all__ = [
-    "folder",
-    "galaxy10",
-    "malaria",
-    "mnist",
-    "mnist_mini",
-    "mnist_variations",
-    "npz",
-    "radio_galaxies",
-]

@@ -12,8 +12,8 @@ import torch
 
 from besselnet._pixels import needed, reading
 from besselnet.data._decode import resize_images
-from besselnet.data._download import Download, fetch
-from besselnet.data._files import cache_folder, file_identity, find_file, missing, prepared_arrays
+from besselnet.data._download import Download, obtain_file
+from besselnet.data._files import file_identity, prepared_arrays
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._split import divide
@@ -59,11 +59,7 @@ def load_galaxy10(
     The resized images are kept in the cache folder. The set has no official parts: `split` gives the
     shares of train, val and test.
     """
-    path = find_file("galaxy10", root, [_DOWNLOAD.name])
-    if path is None:
-        if root is not None:
-            raise missing("galaxy10", root, _DOWNLOAD.name)
-        path = fetch(_DOWNLOAD, cache_folder() / "galaxy10")
+    path = obtain_file("galaxy10", root, [_DOWNLOAD.name], _DOWNLOAD)
     size = image_size or 128
     arrays = prepared_arrays(
         f"galaxy10-{size}", (file_identity(path), size), lambda: _read(path, size)

@@ -9,11 +9,9 @@ import torch
 
 from besselnet._pixels import SUFFIXES, image_files, inner_size
 from besselnet.data._decode import Resize, decode_image, resize_images
-from besselnet.data._download import Download, fetch
+from besselnet.data._download import Download, obtain_file
 from besselnet.data._files import (
-    cache_folder,
     file_identity,
-    find_file,
     fingerprint,
     missing,
     open_zip,
@@ -59,16 +57,12 @@ def load_malaria(
     """
     size = image_size or 64
     inner_size(1, 1, size, resize)
-    path = find_file("malaria", root, [_DOWNLOAD.name, "cell_images"])
-    if path is None and root is not None:
-        path = root if _class_folders(root) else None
-        if path is None:
-            raise missing("malaria", root, f"{_DOWNLOAD.name} or folders {' and '.join(CLASSES)}")
-    if path is None:
-        path = fetch(_DOWNLOAD, cache_folder() / "malaria")
+    if root is not None and _class_folders(root):
+        path = root
+    else:
+        path = obtain_file("malaria", root, [_DOWNLOAD.name, "cell_images"], _DOWNLOAD)
     if path.is_dir():
-        files = {file: file_identity(file) for file in _cells_in_folder(path)}
-        recipe: object = sorted(files.values())
+        recipe: object = sorted(map(file_identity, _cells_in_folder(path)))
     else:
         with open_zip(path) as archive:
             recipe = fingerprint(archive)

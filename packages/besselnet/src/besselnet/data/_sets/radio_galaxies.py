@@ -5,7 +5,6 @@ images themselves are (c) 1994 University of California, free for scholarly, edu
 non-commercial use.
 """
 
-import importlib.util
 import io
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ import torch
 from besselnet._pixels import needed, reading
 from besselnet.checks import check_count
 from besselnet.data._decode import resize_in_pieces
-from besselnet.data._files import find_file, missing, open_zip
+from besselnet.data._download import obtain_file
+from besselnet.data._files import open_zip, package_folder
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 
@@ -45,12 +45,9 @@ def load_radio_galaxies(
     if check_count("crop", crop) > 300:
         raise ValueError(f"crop={crop!r}: must be at most 300")
     if root is None:
-        path = _file_of_package()
+        path = package_folder("firstgalaxydata", f"radio-galaxies: {_OBTAIN}") / _ARCHIVE
     else:
-        found = find_file("radio-galaxies", root, [_ARCHIVE, _MEMBER])
-        if found is None:
-            raise missing("radio-galaxies", root, _ARCHIVE)
-        path = found
+        path = obtain_file("radio-galaxies", root, [_ARCHIVE, _MEMBER])
     if path.suffix == ".zip":
         with open_zip(path) as archive:
             content: Path | io.BytesIO = io.BytesIO(archive.read(_MEMBER))
@@ -97,11 +94,3 @@ def _read(file: Any, crop: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         )
         for part, stored in _PARTS.items()
     }
-
-
-def _file_of_package() -> Path:
-    # Found, not imported: its code needs torchvision.
-    spec = importlib.util.find_spec("firstgalaxydata")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"radio-galaxies: {_OBTAIN}")
-    return Path(spec.origin).parent / _ARCHIVE

@@ -13,15 +13,13 @@ those inside scikit-image: accuracies on a re-creation are not comparable with t
 """
 
 import hashlib
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from besselnet.data._decode import decode_image
-from besselnet.data._files import prepared_arrays
+from besselnet.data._files import package_folder, prepared_arrays
 from besselnet.functional import Interpolation, rotate_images
 
 _PHOTOGRAPHS = (
@@ -111,11 +109,6 @@ def _patches(
 
 def _photographs() -> list[np.ndarray]:
     """Grey photographs (H, W) uint8 from the scikit-image wheel."""
-    spec = importlib.util.find_spec("skimage")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(
-            "the photographs for the background are inside scikit-image: "
-            "pip install 'besselnet[photos]'"
-        )
-    folder = Path(spec.origin).parent / "data"
+    where = "the photographs for the background are inside scikit-image"
+    folder = package_folder("skimage", f"{where}: pip install 'besselnet[photos]'") / "data"
     return [decode_image(folder / name, channels=1)[0].numpy() for name in _PHOTOGRAPHS]
