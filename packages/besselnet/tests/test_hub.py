@@ -12,12 +12,23 @@ import pytest
 import torch
 from torch import nn
 
+import besselnet
+from besselnet.conversion import convert
 from besselnet.data import Batches, load_data
 from besselnet.functional import rotate_images
 from besselnet.hub import from_pretrained, push_to_hub, save_pretrained
 from besselnet.models import _create as packaged
 from besselnet.models import _registry as registry
-from besselnet.models import create_model, list_pretrained, model_info, read_network_config
+from besselnet.models import (
+    create_model,
+    list_models,
+    list_pretrained,
+    load_network,
+    model_info,
+    network_config,
+    read_network_config,
+    save_network,
+)
 
 SHAPE = {"in_channels": 1, "num_classes": 3, "image_size": 28}
 NAMES = ("spiral", "smooth", "edge-on")
@@ -25,11 +36,11 @@ NAMES = ("spiral", "smooth", "edge-on")
 
 def trained(**options):
     """A network whose weights no fresh one has."""
-    model = create_model("besselnet_small", **SHAPE, **{"width": 0.5, **options})
+    model = create_model("besselnet_small", **{**SHAPE, "width": 0.5, **options})
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1)
-        model.train()(torch.rand(4, 1, 28, 28))
+        model.train()(torch.rand(4, model.recipe.in_channels, 28, 28))
     return model.eval()
 
 
@@ -150,6 +161,109 @@ def test_damaged_folders_say_what_is_wrong(tmp_path):
         assert words in str(found.value), place
 
 
+def altered(change):
+    model = trained()
+    change(model)
+    return model
+
+
+def _exchange(model):
+    model.features[1] = nn.Conv2d(1, 4, 9, padding=4, bias=False)
+
+
+def _widen(model):
+    model.features[1].weight = nn.Parameter(torch.rand(4, 2, model.features[1].weight.shape[2]))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_exchange, "features.1 is Conv2d(1, 4, kernel_size=(9, 9)"),
+        (_widen, "'features.1.weight' has the shape (4, 2, "),
+        (lambda model: model.features.append(nn.ReLU()), "'features.22', a ReLU, was added"),
+        (lambda model: model.features.pop(21), "'features.21' is missing"),
+        (lambda model: setattr(model.features[21], "p", 0.9), "features.21 is Dropout2d(p=0.9"),
+        (lambda model: setattr(model, "global_pool", "max"), "the network is TemplateNetwork("),
+        (lambda model: setattr(model, "head", nn.Linear(20, 5)), "head is Linear("),
+    ],
+)
+def test_a_network_that_is_no_longer_what_its_recipe_builds_is_refused(tmp_path, change, words):
+    with pytest.raises(ValueError, match=r"no longer the 'besselnet_small'") as found:
+        save_pretrained(altered(change), tmp_path / "net")
+    assert words in str(found.value)
+    assert "\n" not in str(found.value)
+    assert not (tmp_path / "net").exists()
+
+
+def test_a_converted_network_is_refused(tmp_path):
+    model = create_model("cnn", **SHAPE)
+    converted = convert(model)
+    with pytest.raises(ValueError, match=r"no longer the 'cnn'.* is BesselConv2d\("):
+        save_network(converted, tmp_path / "net")
+    save_network(model, tmp_path / "net")
+
+
+def test_a_network_with_another_last_layer_is_saved_as_what_it_is(tmp_path):
+    model = trained()
+    model.reset_classifier(5)
+    with pytest.raises(ValueError, match="3 names for 5 classes"):
+        save_network(model, tmp_path / "net", classes=NAMES)
+    for classes in (5, 0):
+        model.reset_classifier(classes)
+        save_network(model, tmp_path / "net")
+        again = load_network(tmp_path / "net")
+        assert again.recipe == model.recipe
+        assert again.recipe.num_classes == classes
+        assert again.classes is None
+        assert same_logits(again, model.eval())
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_model_comes_back_as_it_was(name, tmp_path):
+    model = create_model(name, **SHAPE).eval()
+    save_network(model, tmp_path, classes=NAMES, about={"data": "drawn"})
+    config = read_network_config(tmp_path)
+    assert config == network_config(model, NAMES, {"data": "drawn"})
+    assert set(config["options"]) == set(model_info(name).options)
+    assert config["besselnet"] == besselnet.__version__
+    again = load_network(tmp_path)
+    assert again.recipe == model.recipe
+    assert (again.classes, again.training) == (NAMES, False)
+    assert same_logits(again, model)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("besselnet", 2, "'besselnet' is 2: must be a text"),
+        ("options", [1], "'options' is [1]: must be an object"),
+        ("num_classes", "3", "'num_classes' is '3': must be an integer"),
+        ("in_channels", True, "'in_channels' is True: must be an integer"),
+        ("image_size", 0, "image_size=0: must be an integer >= 7"),
+        ("classes", "abc", "'classes' is 'abc': must be a list or null"),
+        ("classes", [1, 2, 3], "'classes' is [1, 2, 3]: must be a list of texts"),
+        ("classes", ["a"], "'classes' has 1 names for 3 classes"),
+        ("about", None, "'about' is None: must be an object"),
+        ("options", {"widht": 1}, "'besselnet_small' has no option 'widht'"),
+        ("options", {"width": "wide"}, "width='wide': must be"),
+    ],
+)
+def test_wrong_values_in_a_config_are_named_with_their_file(tmp_path, key, value, words):
+    save_network(trained(), tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(ValueError, match=r"config.json") as found:
+        load_network(tmp_path)
+    assert words in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_options_that_no_file_can_hold_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="are not JSON: Object of type Tensor"):
+        save_network(trained(), tmp_path / "net", about={"mean": torch.ones(2)})
+    assert not (tmp_path / "net").exists()
+
+
 def test_only_networks_that_can_be_built_again_are_saved(tmp_path):
     with pytest.raises(ValueError, match="a Linear that `create_model` has not built"):
         save_pretrained(nn.Linear(2, 3), tmp_path)
@@ -191,9 +305,7 @@ def test_true_brings_the_weights_that_fit(package):
     ("changed", "words"),
     [
         ({"pretrained": "galaxy"}, "pretrained='galaxy': for 'besselnet_small' there are galaxies"),
-        ({"num_classes": 10, "pretrained": "narrow"}, "narrow has num_classes=3"),
         ({"image_size": 32, "pretrained": "narrow"}, "narrow has image_size=28"),
-        ({"in_channels": 3, "pretrained": True}, "galaxies has in_channels=1"),
         ({"width": 0.7, "pretrained": "narrow"}, "narrow has width=0.5"),
         ({"symmetry": "O(2)", "pretrained": True}, "galaxies has symmetry='SO(2)'"),
     ],
@@ -224,9 +336,16 @@ def test_weights_keep_the_options_of_their_time(package, monkeypatch):
 
 
 def test_two_that_fit_must_be_told_apart(package, tmp_path):
-    shutil.copytree(*(tmp_path / "weights" / "besselnet_small" / n for n in ("narrow", "other")))
+    place = tmp_path / "weights" / "besselnet_small"
+    shutil.copytree(place / "narrow", place / "other")
     with pytest.raises(ValueError, match="narrow, other fit; say which by its name"):
         create_model("besselnet_small", **SHAPE, width=0.5, pretrained=True)
+    # One that need not be adapted comes before one that must.
+    save_pretrained(trained(in_channels=3), place / "other")
+    for channels, classes in ((1, NAMES), (3, None)):
+        shape = {**SHAPE, "in_channels": channels}
+        model = create_model("besselnet_small", **shape, width=0.5, pretrained=True)
+        assert model.classes == classes
 
 
 @pytest.mark.parametrize("name", list_pretrained())

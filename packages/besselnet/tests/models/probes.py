@@ -7,11 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from besselnet.models import model_info
-
 needs_escnn = pytest.mark.skipif(
     importlib.util.find_spec("escnn") is None,
-    reason="escnn is not installed (pip install 'besselnet[peers]')",
+    reason="escnn is not installed (pip install 'besselnet-lab[peers]')",
 )
 
 KINDS = {"mnist": (1, 10, 28), "malaria": (3, 2, 64), "galaxy10": (3, 10, 128)}
@@ -25,7 +23,7 @@ def model_params(names: list[str], *, slow: tuple[str, ...] = ()) -> list[pytest
         pytest.param(
             name,
             marks=[
-                *([needs_escnn] if model_info(name).extra == "peers" else []),
+                *([needs_escnn] if name.startswith(("e2cnn", "hnet")) else []),
                 *([pytest.mark.slow] if name in slow else []),
             ],
         )

@@ -54,14 +54,13 @@ def test_cli_lists_models_with_their_parameters():
 def test_cli_describes_a_model():
     result = run("cnn")
     assert result.exit_code == 0
-    for word in ("114,747", "multiply-adds", "exactness", "vanilla CNN", "padding_scheme=None"):
+    for word in ("114,747", "multiply-adds", "exactness", "Plain CNN", "padding_scheme=None"):
         assert word in result.output
 
 
 def test_cli_prints_json():
     described = json.loads(run("cnn", "--json").output)
     assert described["parameters"] == 114_747
-    assert described["paper_row"] == ["vanilla CNN", "trivial"]
     listed = json.loads(run("res*", "--json", "--image-size", "64").output)
     assert [row["name"] for row in listed] == ["resnet18"]
 
@@ -71,7 +70,7 @@ def test_cli_prints_json():
     [
         (("bcn_so2",), "nearest: bcnn_so2"),
         (("nothing*",), "no model matches 'nothing*'"),
-        (("cnn", "--image-size", "20"), "image_size of 'cnn' is 20"),
+        (("cnn", "--image-size", "20"), "image_size=20: must be an integer >= 28"),
     ],
 )
 def test_cli_tells_a_mistake_in_one_line(arguments, message, capsys):

@@ -7,9 +7,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from besselnet.models import create_model
-from besselnet.models._gate import WINDOW, SymmetryGate, held_out_share, image_keys
-from besselnet.models._gated import BRANCHES, GatedNetwork
+from besselnet.data import Batches, Compose, ImageSet, Reflect, Rotate
+from besselnet.models import GatedNetwork, create_model
+from besselnet.models._gated import (
+    BRANCHES,
+    WINDOW,
+    SymmetryGate,
+    held_out_share,
+    image_keys,
+    index_keys,
+)
 from besselnet.train import TrainConfig, fit
 from models.probes import smooth_images, turn_error
 from places import DOCS
@@ -154,6 +161,76 @@ def test_branches_learn_from_the_other_images_alone():
     F.cross_entropy(model(images[~held_out]), torch.ones(int((~held_out).sum())).long()).backward()
     assert all(p.grad.any() for p in model.parameters() if p.numel() > 10)
     assert model.gate.seen == held_out.sum()
+
+
+def test_numbers_of_images_hold_out_a_share_of_every_kind():
+    indices = torch.arange(4000)
+    held_out = held_out_share(index_keys(indices), 0.2)
+    assert len(index_keys(indices).unique()) == 4000
+    for step in (1, 2, 5, 10):
+        # Data sets repeat their classes; 400 draws of 0.2 have a standard deviation of 0.02.
+        for start in range(step):
+            assert held_out[start::step].float().mean() == pytest.approx(0.2, abs=0.06)
+
+
+class Witness(nn.Module):
+    """A branch that notes which images it learns from: each has a brightness of its own at its centre."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count, self.learned = count, set()
+        self.scale = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        centre = x[:, 0, 6:9, 6:9].mean((-2, -1))
+        if self.training:
+            self.learned |= set((centre * self.count).round().int().tolist())
+        return centre[:, None] * self.scale
+
+
+def test_augmentation_leaks_no_held_out_image():
+    count = 60
+    y, x = torch.meshgrid(torch.arange(15.0) - 7, torch.arange(15.0) - 7, indexing="ij")
+    disc = ((x**2 + y**2) < 36).float()
+    # Rotated, mirrored and interpolated, the middle of a disc keeps its brightness.
+    images = torch.arange(count)[:, None, None, None] / count * disc
+    data = ImageSet(images, torch.arange(count) % 2, ("even", "odd"))
+    model = GatedNetwork({"a": Witness(count), "b": Witness(count)}, [0.0, 0.1], held_out=0.3)
+    augment = Compose([Rotate("bilinear"), Reflect()])
+    batches = Batches(data, 10, shuffle=True, augment=augment)
+    fit(model, batches, None, TrainConfig(epochs=8, device="cpu"), quiet=True)
+
+    held_out = held_out_share(index_keys(torch.arange(count)), 0.3)
+    learned = model.branches[0].learned | model.branches[1].learned
+    assert learned == set((~held_out).nonzero().flatten().tolist())
+    assert model.gate.seen == 8 * held_out.sum()
+    assert model.gate_report().images == held_out.sum()
+
+
+def test_numbers_of_images_hold_for_one_batch_and_must_be_as_many():
+    model = GatedNetwork({str(i): Stubborn(i, 3) for i in range(3)}, [0.0, 0.1, 0.2], held_out=0.5)
+    images = torch.rand(40, 1, 4, 4)
+    by_number, by_pixels = (
+        held_out_share(f, 0.5) for f in (index_keys(torch.arange(40)), image_keys(images))
+    )
+    assert not torch.equal(by_number, by_pixels)
+    model.begin_batch(torch.arange(40))
+    assert torch.equal(model(images).abs().amax(1) < 0.01, by_number)
+    assert torch.equal(model(images).abs().amax(1) < 0.01, by_pixels)
+    model.begin_batch(torch.arange(39))
+    with pytest.raises(ValueError, match=r"numbers of \(39,\) images: must be \(40,\)"):
+        model(images)
+
+
+def test_a_fresh_last_layer_makes_the_gate_forget():
+    model = create_model("besselnet_gated", **TASK)
+    model.gate.observe(torch.arange(100), torch.tensor([1, 1, 1, 1, 0]).bool().expand(100, -1))
+    assert model.chosen() == "plain"
+    assert model.get_classifier() is model.branches[4].head
+    assert model.num_features == model.branches[4].num_features
+    model.reset_classifier(5)
+    assert model.chosen() == "O(2)"
+    assert model.eval()(torch.rand(2, 1, 12, 12)).shape == (2, 5)
 
 
 def test_each_image_is_answered_by_one_branch():

@@ -66,6 +66,19 @@ def test_options_reach_the_layers():
     assert [drop.p for drop in modules(model, nn.Dropout2d)] == [0.5]
 
 
+def test_scales_reach_the_layers():
+    assert {c.spec.scales for c in modules(build(scales=(-2, 0, 2)), BesselConv2d)} == {(-2, 0, 2)}
+
+
+def test_without_symmetry_it_is_a_plain_network_of_the_same_shape():
+    plain, ours = build(symmetry="none", normalization="none"), build(normalization="none")
+    assert not modules(plain, BesselConv2d)
+    assert [(c.kernel_size, c.padding, c.out_channels) for c in modules(plain, nn.Conv2d)] == [
+        (c.kernel_size, c.padding, c.out_channels) for c in modules(ours, BesselConv2d)
+    ]
+    assert turn_error(plain, smooth_images(2, 1, 28)) > 1e-3
+
+
 def test_without_normalisation_there_is_a_bias():
     assert all(c.bias is not None for c in modules(build(normalization="none"), BesselConv2d))
     assert all(c.bias is None for c in modules(build(), BesselConv2d))
@@ -75,6 +88,7 @@ def test_without_normalisation_there_is_a_bias():
     ("options", "named"),
     [
         ({"width": 0}, "width=0"),
+        ({"symmetry": "C4"}, "symmetry='C4'"),
         ({"kernel_size": 4}, "kernel_size=4"),
         ({"activation": "swish"}, "activation='swish'"),
         ({"normalization": "layer"}, "normalization='layer'"),

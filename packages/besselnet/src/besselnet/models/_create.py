@@ -73,8 +73,8 @@ def create_model(
 def outline_model(
     name: str,
     *,
+    num_classes: int,
     in_channels: int = 3,
-    num_classes: int = 0,
     image_size: int | None = None,
     **options: Any,
 ) -> nn.Module:
