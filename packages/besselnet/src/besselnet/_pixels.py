@@ -89,10 +89,10 @@ def read_pixels(
     the file has. Values of more than `bits` bits are refused.
     """
     check_reading(channels=channels, bits=bits, page=page)
-    image_module = needed("PIL.Image", "reading image files", "train")
+    image_library = pillow()
     label = name if isinstance(source, bytes) else source
     stream = io.BytesIO(source) if isinstance(source, bytes) else source
-    with reading(label or "image"), image_module.open(stream) as opened:
+    with reading(label or "image"), image_library.open(stream) as opened:
         _turn_to_page(opened, page)
         pixels = _decode(opened)
         top = 2 ** (bits or 16) - 1
@@ -141,6 +141,11 @@ def needed(module: str, purpose: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         package = {"PIL.Image": "Pillow"}.get(module, module)
         raise ValueError(f"{purpose} needs {package}: pip install 'besselnet[{extra}]'") from error
+
+
+def pillow() -> Any:
+    """`PIL.Image`."""
+    return needed("PIL.Image", "reading image files", "train")
 
 
 @contextmanager

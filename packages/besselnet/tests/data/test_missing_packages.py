@@ -70,12 +70,15 @@ def test_hdf5_files_name_the_extra(without, tmp_path, name, file):
 
 
 def test_image_files_name_the_extra(without, tmp_path):
-    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "a.png")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / name / "a.png")
     without("PIL")
-    with pytest.raises(
-        ValueError, match=r"^reading image files needs Pillow: pip install 'besselnet\[train\]'$"
-    ):
-        decode_image(tmp_path / "a.png")
+    line = r"^reading image files needs Pillow: pip install 'besselnet\[train\]'$"
+    with pytest.raises(ValueError, match=line):
+        decode_image(tmp_path / "a" / "a.png")
+    with pytest.raises(ValueError, match=line):
+        load_data(tmp_path)
 
 
 def test_arrays_need_none_of_them(without, tmp_path):

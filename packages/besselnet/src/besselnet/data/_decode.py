@@ -54,27 +54,23 @@ def iter_images(
     The decoding is that of the `folder` data set. Only one image is in memory at a time, and a
     directory among `paths` stands for the image files in it, at any depth, sorted.
     """
-    found = iter_deep_images(paths, image_size, channels, resize, bits, page)
+    found = iter_deep_images(paths, image_size, resize, channels=channels, bits=bits, page=page)
     return ((path, image) for path, image, _ in found)
 
 
 def iter_deep_images(
-    paths: Iterable[Path | str],
-    image_size: int | None,
-    channels: int | None,
-    resize: Resize,
-    bits: int | None,
-    page: int | None,
+    paths: Iterable[Path | str], image_size: int | None, resize: Resize, **how: int | None
 ) -> Iterator[tuple[Path, torch.Tensor | Exception, int]]:
     """`iter_images` with the largest value of each file of 16-bit grey, else 0."""
-    check_reading(channels=channels, bits=bits, page=page)
+    check_reading(**how)
+    pillow()
     if image_size is not None:
         inner_size(1, 1, image_size, resize)
     for path in list_images(paths):
         try:
-            pixels = read_pixels(path, channels=channels, bits=bits, page=page)
+            pixels = read_pixels(path, **how)
             largest = int(pixels.max()) if pixels.dtype.name == "uint16" else 0
-            image = torch.from_numpy(scale_depth(pixels, bits))
+            image = torch.from_numpy(scale_depth(pixels, how["bits"]))
             if image_size is not None:
                 image = resize_images(image[None], image_size, resize)[0]
         except (ValueError, OSError) as error:

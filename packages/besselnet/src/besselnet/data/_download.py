@@ -95,10 +95,9 @@ class ResumingDownloader:
     def __init__(self, part: Path, *, attempts: int = 4) -> None:
         self.part = part
         self.attempts = attempts
-        _, self._requests = _packages()
 
     def __call__(self, url: str, output_file: str | Path, mypooch: Any) -> None:
-        requests = self._requests
+        _, requests = _packages()
         for attempt in range(self.attempts):
             try:
                 self._receive(url)
@@ -111,7 +110,7 @@ class ResumingDownloader:
         os.replace(self.part, output_file)
 
     def _receive(self, url: str) -> None:
-        requests = self._requests
+        _, requests = _packages()
         have = self.part.stat().st_size if self.part.exists() else 0
         # "identity": a transparently compressed answer has other offsets than the file.
         headers = {"Accept-Encoding": "identity"}
@@ -162,25 +161,15 @@ class _Broken(OSError):
 def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
     """A function (name, bytes so far, bytes in all) that draws a bar, on terminals and with rich only."""
     try:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TransferSpeedColumn,
-        )
     except ModuleNotFoundError:
         yield lambda name, have, total: None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
+    columns = (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    hidden = not console.is_terminal
+    with progress.Progress("{task.description}", *columns, console=console, disable=hidden) as bar:
         task = bar.add_task("")
 
         def show(name: str, have: int, total: int | None) -> None:

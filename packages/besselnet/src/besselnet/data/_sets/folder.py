@@ -59,7 +59,8 @@ def load_folder(
     shape_of: dict[tuple[int, int], Path] = {}
     for part, listed in files.items():
         paths = (path for path, _ in listed)
-        found = iter_deep_images(paths, image_size, channels, resize, bits, page)
+        how = {"channels": channels, "bits": bits, "page": page}
+        found = iter_deep_images(paths, image_size, resize, **how)
         for (path, image, brightest), (_, label) in zip(found, listed):
             if isinstance(image, Exception):
                 failures.append(str(image))

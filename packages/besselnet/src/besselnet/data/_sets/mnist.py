@@ -39,13 +39,19 @@ _DOWNLOADS = {
 )
 def load_mnist(*, root: Path | None, image_size: int | None = None, seed: int = 0) -> Splits:
     """From `mnist.npz` (keys x_train, y_train, x_test, y_test) or the four IDX files, gzipped or not."""
-    arrays = mnist_arrays(root)
+    return digit_splits(mnist_arrays(root), image_size, Provenance("MNIST, official parts"))
+
+
+def digit_splits(
+    arrays: dict[str, np.ndarray], image_size: int | None, provenance: Provenance
+) -> Splits:
+    """From x_train, y_train, x_test, y_test, with images (N, 28, 28) or (N, 1, 28, 28)."""
     parts = {}
     for part in ("train", "test"):
-        images = torch.from_numpy(arrays[f"x_{part}"])[:, None]
+        images = torch.from_numpy(arrays[f"x_{part}"]).reshape(-1, 1, 28, 28)
         labels = torch.from_numpy(arrays[f"y_{part}"].astype(np.int64))
         parts[part] = ImageSet(resize_in_pieces(images, image_size), labels, DIGITS)
-    return Splits(**parts, provenance=Provenance("MNIST, official parts"))
+    return Splits(**parts, provenance=provenance)
 
 
 def mnist_arrays(root: Path | None) -> dict[str, np.ndarray]:

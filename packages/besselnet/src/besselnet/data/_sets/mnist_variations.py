@@ -17,7 +17,6 @@ import torch
 
 from besselnet._pixels import reading
 from besselnet.checks import check_choice
-from besselnet.data._decode import resize_in_pieces
 from besselnet.data._download import Download, fetch
 from besselnet.data._files import (
     cache_folder,
@@ -29,7 +28,7 @@ from besselnet.data._files import (
 )
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
-from besselnet.data._sets.mnist import DIGITS, mnist_arrays
+from besselnet.data._sets.mnist import DIGITS, digit_splits, mnist_arrays
 from besselnet.data._sets.recreation import Recipe, recreate
 from besselnet.functional import Interpolation
 
@@ -41,59 +40,11 @@ _ADDRESS = "http://www.iro.umontreal.ca/~lisa/icml2007data/"
 
 @dataclass(frozen=True)
 class Variation:
-    """One of the three sets: its archive, its two files, and what was done to the digits.
-
-    `sideways`: the rows of the file run down the columns of the image. scikit-data records this for
-    the background set and not for the rotated ones; on rotated digits it would be a reflection.
-    """
+    """One of the three sets: its name says what was done to the digits."""
 
     name: str
     download: Download
     files: dict[str, str]
-    rotate: bool
-    background: bool
-    sideways: bool
-
-
-def _variation(name: str, archive: str, checksum: str, stem: str, train: str) -> Variation:
-    urls = (_ADDRESS + archive, _ADDRESS.replace("http:", "https:") + archive)
-    return Variation(
-        name,
-        Download(archive, urls, checksum),
-        {"train": f"{stem}_{train}.amat", "test": f"{stem}_test.amat"},
-        rotate="rot" in name,
-        background="back" in name,
-        sideways=name == "mnist-back",
-    )
-
-
-# SHA-1 sums as recorded by scikit-data.
-_VARIATIONS = {
-    variation.name: variation
-    for variation in (
-        _variation(
-            "mnist-rot",
-            "mnist_rotation_new.zip",
-            "sha1:e67f72fa42029f62fd8eb92b0638c1b9761c9a63",
-            "mnist_all_rotation_normalized_float",
-            "train_valid",
-        ),
-        _variation(
-            "mnist-back",
-            "mnist_background_images.zip",
-            "sha1:fb6fce9ed6372e0068ff7cb3e7b9e78dbda7ceae",
-            "mnist_background_images",
-            "train",
-        ),
-        _variation(
-            "mnist-rot-back",
-            "mnist_rotation_back_image_new.zip",
-            "sha1:902bb7e96136dd76e9f2924d7fdb9eb832f7bc33",
-            "mnist_all_background_images_rotation_normalized",
-            "train_valid",
-        ),
-    )
-}
 
 
 def load_variation(
@@ -114,33 +65,22 @@ def load_variation(
     """
     check_choice("version", version, VERSIONS)
     check_choice("interpolation", interpolation, get_args(Interpolation))
-    rotated_here = variation.rotate and version == "recreated"
-    if interpolation != _INTERPOLATION and not rotated_here:
+    name, rotate = variation.name, "rot" in variation.name
+    if interpolation != _INTERPOLATION and not (rotate and version == "recreated"):
         raise ValueError(
             f"interpolation={interpolation!r}: must be {_INTERPOLATION!r} unless digits are rotated here, "
-            f"in mnist-rot or mnist-rot-back with version='recreated'; this is {variation.name} with "
+            f"in mnist-rot or mnist-rot-back with version='recreated'; this is {name} with "
             f"version={version!r}"
         )
     original = None if version == "recreated" else _obtain_original(variation, root, version)
     if original is not None:
         arrays = _read_original(variation, original)
-        provenance = Provenance(f"{variation.name}, original files")
-    else:
-        steps = (variation.rotate, variation.background)
-        recipe = Recipe(*steps, ROWS["train"], ROWS["test"], seed, interpolation)
-        arrays = recreate(variation.name, mnist_arrays(root), recipe)
-        how = "" if interpolation == _INTERPOLATION else f" and {interpolation} interpolation"
-        what = f"re-creation from MNIST with seed {seed}{how}, not the original files"
-        provenance = Provenance(f"{variation.name}, {what}", recreated=True)
-    parts = {
-        part: ImageSet(
-            resize_in_pieces(torch.from_numpy(arrays[f"x_{part}"]), image_size),
-            torch.from_numpy(arrays[f"y_{part}"]),
-            DIGITS,
-        )
-        for part in ROWS
-    }
-    return Splits(**parts, provenance=provenance)
+        return digit_splits(arrays, image_size, Provenance(f"{name}, original files"))
+    recipe = Recipe(rotate, "back" in name, ROWS["train"], ROWS["test"], seed, interpolation)
+    how = "" if interpolation == _INTERPOLATION else f" and {interpolation} interpolation"
+    what = f"{name}, re-creation from MNIST with seed {seed}{how}, not the original files"
+    arrays = recreate(name, mnist_arrays(root), recipe)
+    return digit_splits(arrays, image_size, Provenance(what, recreated=True))
 
 
 def _obtain_original(
@@ -185,8 +125,10 @@ def _read_original(variation: Variation, original: dict[str, Path]) -> dict[str,
                     raise ValueError(f"must be {rows} rows of 785 numbers, got {table.shape}")
                 labels = table[:, -1].astype(np.int64)
                 images = table[:, :-1].reshape(-1, 1, 28, 28)
-                images = images.swapaxes(2, 3) if variation.sideways else images
-                images = np.ascontiguousarray(images)
+                # The rows of mnist-back run down the columns of the image. scikit-data records this for
+                # that set and not for the rotated ones; on rotated digits it would be a reflection.
+                sideways = variation.name == "mnist-back"
+                images = np.ascontiguousarray(images.swapaxes(2, 3) if sideways else images)
                 ImageSet(torch.from_numpy(images), torch.from_numpy(labels), DIGITS)
                 arrays |= {f"x_{part}": images, f"y_{part}": labels}
         return arrays
@@ -213,8 +155,14 @@ def _open_table(
         yield f"{original['zip']}/{member}", io.TextIOWrapper(binary, "ascii")
 
 
-def _register(variation: Variation, summary: str) -> None:
-    @register_data(variation.name, summary=summary, downloads=(variation.download,))
+def _register(
+    name: str, summary: str, archive: str, checksum: str, stem: str, train: str = "train_valid"
+) -> None:
+    urls = (_ADDRESS + archive, _ADDRESS.replace("http:", "https:") + archive)
+    files = {"train": f"{stem}_{train}.amat", "test": f"{stem}_test.amat"}
+    variation = Variation(name, Download(archive, urls, checksum), files)
+
+    @register_data(name, summary=summary, downloads=(variation.download,))
     def load(
         *,
         root: Path | None,
@@ -226,6 +174,26 @@ def _register(variation: Variation, summary: str) -> None:
         return load_variation(variation, root, image_size, seed, version, interpolation)
 
 
-_register(_VARIATIONS["mnist-rot"], "MNIST digits rotated by any angle, 12 000 + 50 000")
-_register(_VARIATIONS["mnist-back"], "MNIST digits on photographs, 12 000 + 50 000")
-_register(_VARIATIONS["mnist-rot-back"], "MNIST digits rotated, on photographs, 12 000 + 50 000")
+# SHA-1 sums as recorded by scikit-data.
+_register(
+    "mnist-rot",
+    "MNIST digits rotated by any angle, 12 000 + 50 000",
+    "mnist_rotation_new.zip",
+    "sha1:e67f72fa42029f62fd8eb92b0638c1b9761c9a63",
+    "mnist_all_rotation_normalized_float",
+)
+_register(
+    "mnist-back",
+    "MNIST digits on photographs, 12 000 + 50 000",
+    "mnist_background_images.zip",
+    "sha1:fb6fce9ed6372e0068ff7cb3e7b9e78dbda7ceae",
+    "mnist_background_images",
+    "train",
+)
+_register(
+    "mnist-rot-back",
+    "MNIST digits rotated, on photographs, 12 000 + 50 000",
+    "mnist_rotation_back_image_new.zip",
+    "sha1:902bb7e96136dd76e9f2924d7fdb9eb832f7bc33",
+    "mnist_all_background_images_rotation_normalized",
+)
