@@ -144,6 +144,7 @@ def test_building_prints_nothing(capfd):
 def test_without_escnn_the_user_is_told_what_to_install():
     code = (
         "import sys; sys.modules['escnn'] = None\n"
+        "import besselnet_lab.paper\n"
         "from besselnet.models import create_model, list_models\n"
         "assert 'e2cnn_c4' in list_models()\n"
         "create_model('e2cnn_c4', in_channels=1, num_classes=10, image_size=28)\n"
@@ -151,4 +152,4 @@ def test_without_escnn_the_user_is_told_what_to_install():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith("ValueError: E(2)-CNNs and Harmonic Networks")
-    assert "pip install 'besselnet[peers]'" in result.stderr
+    assert "pip install 'besselnet-lab[peers]'" in result.stderr

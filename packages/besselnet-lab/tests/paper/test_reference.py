@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-from besselnet.models import paper_models
-from besselnet_lab.paper.reference import published, training_images
+from besselnet_lab.paper import paper_models, published, training_images
 
 
 def columns():
@@ -18,7 +17,7 @@ def test_there_are_15_methods_in_30_columns():
     assert len(published()) == 450
     assert {len(numbers) for numbers in columns().values()} == {15}
     assert len(columns()) == 30
-    assert {(n.method, n.group) for n in published()} == {tuple(row) for row in paper_models()}
+    assert {(n.method, n.group) for n in published()} == set(paper_models())
     assert {(n.data_set, n.regime) for n in published()} == set(training_images())
 
 

@@ -5,13 +5,8 @@ import copy
 import pytest
 import torch
 
-from besselnet.models import (
-    count_parameters,
-    create_model,
-    list_models,
-    model_info,
-    paper_models,
-)
+from besselnet.models import count_parameters, create_model
+from besselnet_lab.paper import paper_models
 from models.probes import arguments, model_params, smooth_images, train_steps
 
 # The rows of the paper's result tables.
@@ -40,9 +35,7 @@ MARGIN = 0.02
 
 # Rows of the paper by its code, not by their name.
 OTHERS = ("hnet_o2_1", "hnet_o2_3", "hnet_so2_3")
-
-
-MODELS = [name for name in list_models() if model_info(name).paper_row or name in OTHERS]
+MODELS = [*(models.by_name for models in paper_models().values()), *OTHERS]
 
 
 @pytest.fixture(scope="module", params=model_params(MODELS, slow=OTHERS))
@@ -59,8 +52,12 @@ def model(name):
 def test_every_row_of_the_paper_has_a_model():
     rows = paper_models()
     assert rows.keys() == ROWS
-    swapped = {tuple(row) for row, models in rows.items() if models["by_code"] is not None}
+    swapped = {tuple(row) for row, models in rows.items() if models.by_code is not None}
     assert swapped == {row for row in ROWS if "irreps" in row[0] or "HNet" in row[0]}
+    assert len({models.by_name for models in rows.values()}) == 15
+    for models in rows.values():
+        if models.by_code is not None:
+            assert models.by_name.startswith("hnet") != models.by_code.startswith("hnet")
 
 
 def test_parameter_count(name, model):

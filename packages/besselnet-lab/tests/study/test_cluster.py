@@ -26,13 +26,13 @@ from study.toys import RECIPE, write_study
 
 def test_without_ray_the_user_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"besselnet\[cluster\]"):
+    with pytest.raises(ValueError, match=r"besselnet-lab\[cluster\]"):
         run_cluster([], Store(tmp_path), study="tiny", address="auto")
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_where_nothing_answers_is_refused_at_once(tmp_path, scheme):
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'besselnet[cluster]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'besselnet-lab[cluster]'")
     with socket.socket() as taken:
         # Bound, and not listening: connections are refused.
         taken.bind(("127.0.0.1", 0))
@@ -45,7 +45,7 @@ def test_an_address_where_nothing_answers_is_refused_at_once(tmp_path, scheme):
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.0 400 Bad request\r\n\r\n", b"", None])
 def test_an_address_where_something_else_answers_is_refused(tmp_path, monkeypatch, answer):
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'besselnet[cluster]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'besselnet-lab[cluster]'")
     monkeypatch.setattr("besselnet_lab.study.cluster._SECONDS_TO_ANSWER", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as open_connections:
 
@@ -78,7 +78,7 @@ def test_a_task_without_a_shared_folder_hands_its_result_back(tmp_path, monkeypa
     assert reply["result"]["curve"]["epoch"] == [1, 2]
     assert not (tmp_path / "elsewhere").exists()
     (tmp_path / "tiny.npz").unlink()
-    images._load_base.cache_clear()
+    images._load_whole.cache_clear()
     reply = _fill(as_job(cell, "tiny", tmp_path / "elsewhere"), "shared-with-none", threads=1)
     assert reply["outcome"] == Outcome.FAILED.value
     assert "tiny.npz" in reply["failure"]["error"]
@@ -90,7 +90,7 @@ def address(monkeypatch):
     # Ray gives its workers the lowest priority but one; on a busy machine they would never begin.
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray = pytest.importorskip(
-        "ray", reason="Ray is not installed: pip install 'besselnet[cluster]'"
+        "ray", reason="Ray is not installed: pip install 'besselnet-lab[cluster]'"
     )
     from ray.cluster_utils import Cluster
 

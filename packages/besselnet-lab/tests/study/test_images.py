@@ -1,12 +1,20 @@
 """The images of a cell: sizes, proportions, and what never meets."""
 
+import json
 from collections import Counter
+from hashlib import sha256
 
 import pytest
 import torch
 
-from besselnet.data import ImageSet, Splits, data_source, list_data, load_data
-from besselnet_lab.study.images import ROOT_VARIABLE, cell_images
+from besselnet.data import ImageSet, Provenance, Splits, list_data
+from besselnet_lab.study.images import (
+    ROOT_VARIABLE,
+    CellImages,
+    _load_whole,
+    divide_images,
+    load_images,
+)
 from study.toys import write_images
 
 COUNT, CLASSES = 600, 3
@@ -20,9 +28,13 @@ def numbered(start, count, groups=None):
     return ImageSet(images, number % CLASSES, tuple("abc"), groups)
 
 
-def numbers(imageset):
+def in_order(imageset):
     pixels = imageset.images[:, 0, 0, :2].long()
-    return set((256 * pixels[:, 0] + pixels[:, 1]).tolist())
+    return (256 * pixels[:, 0] + pixels[:, 1]).tolist()
+
+
+def numbers(imageset):
+    return set(in_order(imageset))
 
 
 @pytest.fixture
@@ -31,15 +43,10 @@ def splits():
 
 
 def draw(splits, **changes):
-    settings = {
-        "protocol": "paper",
-        "train_images": 30,
-        "judge": "test",
-        "judge_images": None,
-        "by_group": False,
-        "seed": 0,
-    }
-    return cell_images(splits, **{**settings, **changes})
+    settings = {"source": "numbers", "image_size": 4, "train_images": 30}
+    divided = divide_images(splits, CellImages(**{**settings, **changes}))
+    assert divided.val is None
+    return divided.train, divided.test, divided.provenance.divided
 
 
 def test_the_paper_trains_on_some_and_tests_on_all_the_others(splits):
@@ -111,23 +118,71 @@ def test_standard_needs_official_parts():
         draw(Splits(numbered(0, COUNT)), protocol="standard")
 
 
-def load(seed=0, **options):
-    settings = {"base": "npz", "file": "tiny.npz", "train_images": 8, **options}
-    return load_data("study", image_size=28, seed=seed, **settings)
+def test_divisions_are_those_of_the_committed_results():
+    """Every protocol, judge and size: the images of a seed must stay those that results were made with."""
+    generator = torch.Generator().manual_seed(7)
+    count = 3000
+    labels = torch.randint(7, (count,), generator=generator)
+    groups = torch.randint(60, (count,), generator=generator)
+    whole = ImageSet(numbered(0, count).images, labels, tuple("abcdefg"), groups)
+    first, last = torch.arange(1000), torch.arange(1000, count)
+    splits = Splits(whole.select(first), None, whole.select(last))
+    found = {}
+    for protocol in ("paper", "standard"):
+        for judge in ("test", "val"):
+            for judge_images in (None, 150):
+                for by_group in (False,) if protocol == "standard" else (False, True):
+                    for train_images in (77, 0.05):
+                        for seed in (0, 3):
+                            settings = {
+                                "protocol": protocol,
+                                "train_images": train_images,
+                                "judge": judge,
+                                "judge_images": judge_images,
+                                "by_group": by_group,
+                                "seed": seed,
+                            }
+                            train, judged, _ = draw(splits, **settings)
+                            found[str(settings)] = [in_order(train), in_order(judged)]
+    told = sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    assert told == "45b7a4ac5c1338b286d8fe3e2714f2dd36a3b47798ef5750b89cae4974c6cfa9"
 
 
-def test_judged_images_are_turned_and_stay_so(tmp_path, monkeypatch):
+def test_provenance_keeps_what_the_images_are(splits):
+    provenance = Provenance("digits", recreated=True, divided="0.8/0.1/0.1, seed 0")
+    splits = Splits(splits.train, None, splits.test, provenance)
+    images = CellImages(source="numbers", image_size=4, train_images=30)
+    found = divide_images(splits, images).provenance
+    assert found.recreated
+    assert str(found).startswith("digits; protocol paper, images divided with seed 0: 30 to train")
+
+
+def load(**options):
+    settings = {"source": "npz", "file": "tiny.npz", "image_size": 28, "train_images": 8}
+    return load_images(CellImages(**settings, **options))
+
+
+def test_judged_images_are_rotated_and_stay_so(tmp_path, monkeypatch):
     write_images(tmp_path / "tiny.npz")
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
-    plain, turned, again = load(), load(turn=True), load(turn=True)
-    assert torch.equal(turned.test.images, again.test.images)
-    assert torch.equal(turned.test.labels, plain.test.labels)
-    assert torch.equal(turned.train.images, plain.train.images)
-    assert not torch.equal(turned.test.images, plain.test.images)
-    assert "turned" in turned.source
-    assert Counter(plain.source)[";"] == 1
-    # A corner of a turned image has come from outside the frame.
-    assert (turned.test.images[..., 0, 0] == 0).float().mean() > 0.5
+    plain, rotated, again = load(), load(rotate=True), load(rotate=True)
+    assert torch.equal(rotated.test.images, again.test.images)
+    assert torch.equal(rotated.test.labels, plain.test.labels)
+    assert torch.equal(rotated.train.images, plain.train.images)
+    assert not torch.equal(rotated.test.images, plain.test.images)
+    assert "rotated" in str(rotated.provenance)
+    assert Counter(str(plain.provenance))[";"] == 1
+    # A corner of a rotated image has come from outside the frame.
+    assert (rotated.test.images[..., 0, 0] == 0).float().mean() > 0.5
+
+
+def test_cells_of_one_data_set_load_it_once(tmp_path, monkeypatch):
+    write_images(tmp_path / "tiny.npz")
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
+    _load_whole.cache_clear()
+    for seed in range(3):
+        load(seed=seed, rotate=seed == 2)
+    assert (_load_whole.cache_info().misses, _load_whole.cache_info().hits) == (1, 2)
 
 
 def test_a_file_needs_a_data_root(monkeypatch):
@@ -136,6 +191,5 @@ def test_a_file_needs_a_data_root(monkeypatch):
         load()
 
 
-def test_the_images_of_cells_are_not_offered_to_users():
+def test_a_study_adds_no_data_set():
     assert "study" not in list_data()
-    assert data_source("study").name == "study"

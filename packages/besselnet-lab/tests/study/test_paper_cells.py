@@ -4,18 +4,17 @@ import importlib.util
 
 import pytest
 
-from besselnet.models import model_info
-from besselnet.train import load_images
+from besselnet_lab.paper import PEERS
 from besselnet_lab.study.cells import expand
 from besselnet_lab.study.estimate import measure
-from besselnet_lab.study.images import ROOT_VARIABLE
+from besselnet_lab.study.images import ROOT_VARIABLE, load_images
 from besselnet_lab.study.recipe import read_recipe
 from besselnet_lab.study.train_cell import train_cell
 from places import LAB
 from study.toys import write_images
 
 PAPER = sorted((LAB / "recipes" / "paper").glob("*.toml"))
-PEERS = importlib.util.find_spec("escnn") is not None
+ESCNN = importlib.util.find_spec("escnn") is not None
 
 
 def tiny_cells(path, folder):
@@ -41,16 +40,12 @@ def tiny_cells(path, folder):
     return expand(read_recipe(path, changes))
 
 
-def needs_peers(cell):
-    return model_info(cell.config.model.name).extra == "peers"
-
-
 def test_every_method_of_the_paper_takes_steps(tmp_path):
     cells = tiny_cells(PAPER[-1], tmp_path)
     one_each = {cell.key.row: cell for cell in cells}
     assert len(one_each) == 15
     for cell in one_each.values():
-        if PEERS or not needs_peers(cell):
+        if ESCNN or cell.config.model.name not in PEERS:
             assert measure(cell, threads=1) > 0
 
 
@@ -59,17 +54,17 @@ def test_every_column_of_the_paper_has_its_images(path, tmp_path, monkeypatch):
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
     cells = tiny_cells(path, tmp_path)
     for cell in {cell.key.column: cell for cell in cells}.values():
-        splits = load_images(cell.config.data)
+        splits = load_images(cell.images)
         assert (len(splits.train), len(splits.test)) == (4, 4)
         assert (splits.train.channels, len(splits.train.classes)) == (cell.channels, cell.classes)
-        assert splits.train.image_size[0] == cell.config.data.image_size
+        assert splits.train.image_size[0] == cell.images.image_size
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 def test_every_cell_of_the_paper_trains(path, tmp_path, monkeypatch):
-    if not PEERS:
-        pytest.skip("the peers need escnn: pip install 'besselnet[peers]'")
+    if not ESCNN:
+        pytest.skip("the peers need escnn: pip install 'besselnet-lab[peers]'")
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
     cells = tiny_cells(path, tmp_path)
     for cell in cells:

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from besselnet_lab.paper.reference import published, training_images
+from besselnet_lab.paper import published, training_images
 from besselnet_lab.study.cells import expand, select
 from besselnet_lab.study.recipe import read_recipe
-from places import LAB
+from places import DOCS, LAB
 from study.toys import RECIPE, write_study
 
 RECIPES = LAB / "recipes"
@@ -20,7 +20,7 @@ def test_every_recipe_that_is_shipped_expands(path):
     cells = expand(read_recipe(path))
     assert cells
     assert "/work" not in path.read_text()
-    assert "root" not in {key for cell in cells for key in cell.config.data.options}
+    assert {cell.config.data.root for cell in cells} == {None}
 
 
 def test_the_recipes_of_the_paper_are_its_450_cells():
@@ -35,15 +35,19 @@ def test_the_recipes_of_the_paper_are_its_450_cells():
 
 def test_the_recipes_of_the_paper_have_its_schedule_and_sizes():
     for cell in (cell for path in PAPER for cell in expand(read_recipe(path))):
-        key, train, data = cell.key, cell.config.train, cell.config.data
+        key, train, images = cell.key, cell.config.train, cell.images
         assert train.epochs == (150 if key.regime == "low" else 50)
         assert (train.optimizer, train.learning_rate, train.warmup) == ("adam", 1e-3, 0.2)
-        assert data.options["train_images"] == training_images()[key.data_set, key.regime]
+        assert images.train_images == training_images()[key.data_set, key.regime]
         family = key.data_set.split("-")[0]
         expected = {"MNIST": ("rotate",)}.get(family, ("rotate", "reflect"))
-        assert data.augment == (expected if key.augmentation == "aug" else ())
-        assert data.options["turn"] == (key.augmentation == "upright")
-        assert train.seed == data.seed == key.seed
+        assert (
+            images.augment
+            == cell.config.data.augment
+            == (expected if key.augmentation == "aug" else ())
+        )
+        assert images.rotate == (key.augmentation == "upright")
+        assert train.seed == images.seed == key.seed
 
 
 def test_settings_of_recipe_regime_data_column_and_method_follow_each_other(tmp_path):
@@ -61,7 +65,7 @@ def test_settings_from_the_command_line_rule(tmp_path):
     path = write_study(tmp_path)
     recipe = read_recipe(path, ["train.epochs=7", "data.D.options.layout=NHWC", "seeds=[5]"])
     assert {cell.config.train.epochs for cell in expand(recipe)} == {7}
-    assert expand(recipe)[0].config.data.options["base_options"] == {"layout": "NHWC"}
+    assert expand(recipe)[0].images.options == {"layout": "NHWC"}
     assert {cell.key.seed for cell in expand(recipe)} == {5}
 
 
@@ -69,8 +73,8 @@ def test_settings_from_the_command_line_rule(tmp_path):
     ("old", "new", "said"),
     [
         ("seeds = [0, 1]", "sedes = [0]", "unknown setting 'sedes': did you mean 'seeds'?"),
-        ("seeds = [0, 1]", "seeds = []", "seeds must name at least one"),
-        ("seeds = [0, 1]", 'seeds = "all"', "seeds must be a list of a whole number"),
+        ("seeds = [0, 1]", "seeds = []", "seeds=[]: must name at least one"),
+        ("seeds = [0, 1]", 'seeds = "all"', "seeds='all': must be a list of a whole number"),
         ('title = "tiny"', "", "title is missing"),
         ("epochs = 2", "epoch = 2", "unknown setting 'train.epoch': did you mean"),
         ('model = "cnn"', 'model = "cmn"', "no model is named 'cmn'"),
@@ -87,11 +91,15 @@ def test_settings_from_the_command_line_rule(tmp_path):
         (
             '"upright"',
             '"sideways"',
-            "columns[0].augmentation must be 'aug' or 'noaug' or 'upright'",
+            "columns[0].augmentation='sideways': must be 'aug' or 'noaug' or 'upright'",
         ),
-        ("low = 8", "low = 1.5", "data.D.train_images.low must be a number of images or a share"),
+        (
+            "low = 8",
+            "low = 1.5",
+            "data.D.train_images.low=1.5: must be a number of images or a share",
+        ),
         ('source = "npz"', "", "data.D.source is missing"),
-        ("[[columns]]", "[columns]", "columns must be a list of tables"),
+        ("[[columns]]", "[columns]", ": must be a list of tables [[columns]]"),
         (
             "[[columns]]",
             "[[columns]]\nmethods = ['x*']",
@@ -137,7 +145,7 @@ def test_select_says_what_there_is(only):
 
 
 def test_the_recipe_in_the_documentation_is_one(tmp_path):
-    text = (RECIPES.parent / "docs" / "studies.md").read_text()
+    text = (DOCS / "studies.md").read_text()
     (recipe,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     path = tmp_path / "own.toml"
     path.write_text(recipe)
@@ -145,6 +153,6 @@ def test_the_recipe_in_the_documentation_is_one(tmp_path):
     assert {cell.key.method for cell in cells} == {"narrow", "narrow, fast"}
     assert {cell.config.train.epochs for cell in cells if cell.key.regime == "few"} == {100}
     assert {cell.config.train.epochs for cell in cells if cell.key.regime == "many"} == {30}
-    assert {cell.config.data.options["judge"] for cell in cells} == {"val"}
+    assert {cell.images.judge for cell in cells} == {"val"}
     fast = select(cells, ["method=narrow? fast"])
     assert {cell.config.data.interpolation for cell in fast} == {"bilinear"}

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from besselnet.train import train_run
 from besselnet_lab.cli import main
 from besselnet_lab.study import local
 from besselnet_lab.study.cells import expand
 from besselnet_lab.study.images import ROOT_VARIABLE
 from besselnet_lab.study.recipe import read_recipe
 from besselnet_lab.study.store import Store
-from besselnet_lab.study.train_cell import fill_cell
+from besselnet_lab.study.train_cell import fill_cell, train_cell
 from study.forks import fork_worker
 from study.toys import RECIPE, write_images, write_study
 
@@ -76,6 +75,11 @@ def test_each_cell_leaves_one_file_that_tells_everything(finished):
         assert sum(map(sum, result["confusion"])) == 10
         assert result["train_images"] == 8
         assert result["notes"] == ["judged on at most 10 images, not on all"]
+        assert result["model"]["options"] == {"width": 0.13, "padding_scheme": None}
+        assert result["model"]["parameters"] > 0
+        assert result["model"]["multiply_adds"] > 0
+        # A plain network, on random images.
+        assert result["model"]["trained_quarter_turn_error"] > 1e-3
         assert {"versions", "source", "machine", "commit"} <= result["environment"].keys()
         assert result["seconds"]["training"] > 0
     quick = store.results()[2]
@@ -114,7 +118,7 @@ def test_a_failure_is_recorded_tried_again_and_forgotten(tmp_path, forked):
     failure = store.failure(summary.failed[0].key)
     assert failure["attempts"] == 2
     assert "later.npz" in failure["error"]
-    assert any("load_study" in line for line in failure["traceback"])
+    assert any("load_images" in line for line in failure["traceback"])
     assert not store.results()
     write_images(tmp_path / "later.npz")
     summary, _ = run(tmp_path, tmp_path / "results")
@@ -153,7 +157,7 @@ def test_a_crash_is_a_failure_like_any_other(tmp_path, monkeypatch):
     ("changes", "continued"),
     [
         ({}, True),
-        ({"config.json": {"train": {"epochs": 99}}}, False),
+        ({"cell.json": {"train": {"epochs": 99}}}, False),
         ({"environment.json": {"source": "other code"}}, False),
         ({"environment.json": {"commit": "of a page of the documentation"}}, True),
     ],
@@ -167,7 +171,7 @@ def test_only_a_run_of_the_same_settings_and_code_is_continued(
     store.prepare()
     cell = expand(read_recipe(path))[0]
     folder = store.run_folder(cell.key)
-    train_run(cell.config, folder, quiet=True)
+    train_cell(cell, folder, "tiny")
     (folder / "log.txt").write_text("of the first session\n")
     for name, other in changes.items():
         values = json.loads((folder / name).read_text())
@@ -242,14 +246,14 @@ def test_a_mistake_ends_in_one_line(tmp_path, call, arguments):
     recipe = write_study(tmp_path)
     code, out, error = call(*(a.format(recipe=recipe) for a in arguments))
     assert (code, out) == (2, "")
-    assert error.startswith("besselnet: ")
+    assert error.startswith("besselnet-lab: ")
     assert error.count("\n") == 1
 
 
 def test_stopping_saves_and_going_on_continues(tmp_path):
     """The command as users call it: Ctrl-C, then again; workers go with their runner."""
     write_study(tmp_path, RECIPE.replace("epochs = 2", "epochs = 2000").replace("[0, 1]", "[0]"))
-    command = [sys.executable, "-m", "besselnet", "study", "run", "tiny.toml", "--results", "r"]
+    command = [sys.executable, "-m", "besselnet_lab", "study", "run", "tiny.toml", "--results", "r"]
     command += ["--data-root", ".", "--only", "method=narrow"]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -90,7 +90,7 @@ def make_result(
         "protocol": "paper",
     }
     return {
-        "format": 1,
+        "format": 2,
         "study": "made up",
         "cell": cell,
         "accuracy": accuracy,

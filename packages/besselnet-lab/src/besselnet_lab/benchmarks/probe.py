@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from besselnet.models import model_info
 from besselnet_lab.benchmarks.entries import Settings
 from besselnet_lab.benchmarks.subjects import build, images_for, training_step
+from besselnet_lab.paper import PEERS
 
 
 def probe(settings: Settings, seed: int) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def probe(settings: Settings, seed: int) -> dict[str, Any]:
 
     ``peak_bytes`` is None where the system does not tell: it needs Linux.
     """
-    if "model" in settings and model_info(settings["model"]).extra is not None:
+    if settings.get("model") in PEERS:
         importlib.import_module("besselnet_lab.paper.steerable")
     start = time.perf_counter()
     module = build(settings, seed)

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet.functional import BasisSpec, cheaper_algorithm, direct_cost, factored_cost
-from besselnet.models import create_model, model_info
+from besselnet.models import create_model
 from besselnet.nn import BesselConv2d
+from besselnet_lab import paper  # noqa: F401  (registers the peers)
 from besselnet_lab.benchmarks.entries import BESSEL_OPTIONS, CONV_OPTIONS, Settings
 
 
@@ -32,10 +33,9 @@ def build(settings: Settings, seed: int = 0, dtype: torch.dtype = torch.float32)
 
 
 def _network(settings: Settings) -> nn.Module:
-    name = settings["model"]
     try:
         return create_model(
-            name,
+            settings["model"],
             in_channels=settings["in_channels"],
             num_classes=settings["num_classes"],
             image_size=settings["size"],
@@ -44,7 +44,7 @@ def _network(settings: Settings) -> nn.Module:
     except ValueError as error:
         # Only a missing package is a reason to go on without the candidate.
         if isinstance(error.__cause__, ImportError):
-            raise LeftOut(f"not installed: besselnet[{model_info(name).extra}]") from None
+            raise LeftOut("not installed: besselnet-lab[peers]") from None
         raise
 
 
@@ -105,7 +105,7 @@ def forward_pass(module: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def multiply_adds(settings: Settings) -> int | None:
-    """Of one forward pass of a layer, by the operation counts of ``functional.cost``."""
+    """Of one forward pass of a layer, by the operation counts of ``besselnet.functional``."""
     if "model" in settings:
         return None
     ends = (settings["in_channels"], settings["out_channels"], settings.get("groups", 1))

@@ -85,7 +85,7 @@ def markdown_of(reports: Sequence[Mapping[str, Any]]) -> str:
     """All reports as one page: the bounds of all first, then each with its tables and notes."""
     parts = [
         "# Benchmark results\n",
-        "Written by `besselnet bench` from the JSON files beside it.\n",
+        "Written by `besselnet-lab bench` from the JSON files beside it.\n",
     ]
     bounds = [bound for report in reports for bound in report["bounds"]]
     if bounds:

@@ -1,4 +1,4 @@
-"""`besselnet bench`."""
+"""`besselnet-lab bench`."""
 
 import io
 import json
@@ -63,11 +63,11 @@ def bench(
 
     Examples:
 
-        besselnet bench
+        besselnet-lab bench
 
-        besselnet bench network growth --rounds 9 --threads 2
+        besselnet-lab bench network growth --rounds 9 --threads 2
 
-        besselnet bench layer --quick --out trial --json
+        besselnet-lab bench layer --quick --out trial --json
     """
     timing, known = read_entries(entries, quick=quick)
     chosen = choose_entries(known, names or [])

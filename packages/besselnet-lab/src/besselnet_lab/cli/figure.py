@@ -1,4 +1,4 @@
-"""`besselnet figure`."""
+"""`besselnet-lab figure`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +11,9 @@ import typer
 from besselnet import train as training
 from besselnet.atomic import write_atomically
 from besselnet.data import Batches
-from besselnet.demo import NETWORKS
 from besselnet.functional import rotate_images
+from besselnet.models import CONFIG_FILE
+from besselnet_lab import paper  # noqa: F401  (runs may be of its models)
 from besselnet_lab.figures import (
     FIGURES,
     AngleCurve,
@@ -24,10 +25,15 @@ from besselnet_lab.figures import (
 
 __all__ = ["figure"]
 
-# Without runs of the user's: enough for a difference that the eye can see, in half a minute.
+# Without runs of the user's: two networks with nearly the same number of parameters, and enough training for
+# a difference that the eye can see, in half a minute.
+NETWORKS = {
+    "besselnet_small": training.ModelConfig("besselnet_small", {"width": 1.0}),
+    "plain CNN": training.ModelConfig("cnn", {"width": 0.5}),
+}
 SHORT_DATA = training.DataConfig(source="mnist-mini", options={"split": (0.1, 0.02, 0.05)})
 SHORT_TRAINING = training.TrainConfig(epochs=8, learning_rate=3e-3, batch_size=16)
-# Turned to 24 angles each.
+# Rotated to 24 angles each.
 MOST_TEST_IMAGES = 200
 
 
@@ -58,13 +64,13 @@ def figure(
 
     Examples:
 
-        besselnet figure
+        besselnet-lab figure
 
-        besselnet figure all --out figures
+        besselnet-lab figure all --out figures
 
-        besselnet figure decomposition animation --image cell.png
+        besselnet-lab figure decomposition animation --image cell.png
 
-        besselnet figure learning accuracy --run runs/photos
+        besselnet-lab figure learning accuracy --run runs/photos
     """
     if not names:
         for name, entry in FIGURES.items():
@@ -111,16 +117,17 @@ def _from_runs(needs: str, folders: Sequence[Path], out: Path, seed: int) -> dic
 
 
 def _short_runs(out: Path, seed: int) -> list[Path]:
-    """Folders of a short training of each network of the demo; finished ones are taken as they are."""
+    """Folders of a short training of each network; finished ones are taken as they are."""
     folders = []
     for name, model in NETWORKS.items():
         config = training.RunConfig(SHORT_DATA, model, replace(SHORT_TRAINING, seed=seed))
         folder = out / "runs" / training.default_folder(config).name
-        if not (folder / "model" / "config.json").exists():
+        if not (folder / "model" / CONFIG_FILE).exists():
             # Before anything is announced: the digits may be missing.
-            training.load_images(SHORT_DATA)
+            digits = training.load_images(SHORT_DATA)
             typer.echo(f"training {name} in {folder}", err=True)
-            training.train_run(config, folder, resume=(folder / "config.json").exists(), quiet=True)
+            resume = (folder / "config.json").exists()
+            training.train_run(config, folder, images=digits, resume=resume, quiet=True)
         folders.append(folder)
     return folders
 
@@ -139,7 +146,7 @@ def _accuracy(run: training.Run) -> AngleCurve:
     step = max(1, len(images) // MOST_TEST_IMAGES)
     few = images.select(torch.arange(0, len(images), step)[:MOST_TEST_IMAGES])
     interpolation = run.config.data.interpolation
-    found = training.evaluate_turned(
+    found = training.evaluate_rotated(
         run.model,
         Batches(few, 50),
         lambda batch, degrees: rotate_images(batch, degrees, interpolation),

@@ -1,4 +1,4 @@
-"""`besselnet study run | status | report`."""
+"""`besselnet-lab study run | status | report`."""
 
 import json
 from collections.abc import Sequence
@@ -87,13 +87,13 @@ def run(
 
     Examples:
 
-        besselnet study run recipes/paper/mnist.toml --only 'method=B-CNN*,regime=low' --jobs 2
+        besselnet-lab study run recipes/paper/mnist.toml --only 'method=B-CNN*,regime=low' --jobs 2
 
-        besselnet study run recipes/paper/malaria.toml --data-root data --nice 10
+        besselnet-lab study run recipes/paper/malaria.toml --data-root data --nice 10
 
-        besselnet study run recipes/paper/galaxy10.toml --dry-run
+        besselnet-lab study run recipes/paper/galaxy10.toml --dry-run
 
-        besselnet study run recipes/paper/galaxy10.toml --cluster auto --gpus 0.5
+        besselnet-lab study run recipes/paper/galaxy10.toml --cluster auto --gpus 0.5
     """
     plan = read_recipe(recipe, settings or [])
     cells = select(expand(plan), only or [])
@@ -141,9 +141,9 @@ def status(
 
     Examples:
 
-        besselnet study status recipes/paper/mnist.toml
+        besselnet-lab study status recipes/paper/mnist.toml
 
-        besselnet study status recipes/paper/mnist.toml --only 'regime=low' --json
+        besselnet-lab study status recipes/paper/mnist.toml --only 'regime=low' --json
     """
     cells = select(expand(read_recipe(recipe, settings or [])), only or [])
     columns = study_status(Store(_folder(results, recipe)), cells, threads)
@@ -177,9 +177,9 @@ def report(
 
     Examples:
 
-        besselnet study report results/mnist
+        besselnet-lab study report results/mnist
 
-        besselnet study report results/mnist results/malaria --out report
+        besselnet-lab study report results/mnist results/malaria --out report
     """
     for folder in folders:
         if not folder.is_dir():
@@ -187,7 +187,7 @@ def report(
     results = [result for folder in folders for result in Store(folder).results()]
     if not results:
         names = ", ".join(map(str, folders))
-        raise ValueError(f"{names}: no finished cell there; `besselnet study run` makes them")
+        raise ValueError(f"{names}: no finished cell there; `besselnet-lab study run` makes them")
     names = ", ".join(dict.fromkeys(result["study"] for result in results))
     written = write_report(results, out or folders[0] / "report", title or f"Study: {names}")
     typer.echo(f"{len(results)} results; written to {', '.join(map(str, written))}")

@@ -9,11 +9,13 @@ from matplotlib.patches import Circle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from besselnet.core import disc_radius
+from besselnet.core import Sampling, disc_radius
 from besselnet.drawing import GREY, LINES, SEQUENTIAL, SMALL, new_figure, show
 from besselnet.nn import BesselConv2d
 
 __all__ = ["ResponseSteps", "draw_response", "response_steps"]
+
+SAMPLING: Sampling = "bilinear"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,14 @@ def response_steps(picture: Tensor, kernel_size: int = 9, seed: int = 0) -> Resp
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layer = BesselConv2d(
-            1, 1, kernel_size, padding=kernel_size // 2, bias=False, dtype=torch.float64
+            1,
+            1,
+            kernel_size,
+            padding=kernel_size // 2,
+            bias=False,
+            dtype=torch.float64,
+            response="amplitude",
+            sampling=SAMPLING,
         )
     pixel = busiest_pixel(picture, kernel_size)
     row, column, reach = *pixel, kernel_size // 2
@@ -64,7 +73,7 @@ def response_steps(picture: Tensor, kernel_size: int = 9, seed: int = 0) -> Resp
     return ResponseSteps(
         picture=picture,
         pixel=pixel,
-        radius=disc_radius(kernel_size, "bilinear"),
+        radius=disc_radius(kernel_size, SAMPLING),
         patch=patch,
         coefficients=upright,
         weights=weights,

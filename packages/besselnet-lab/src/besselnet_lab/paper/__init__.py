@@ -3,12 +3,13 @@
 Importing this package registers the peers and the replication models with `besselnet.models`.
 """
 
-from besselnet_lab.paper import peers, replication  # noqa: F401  (register their models)
+from besselnet_lab.paper.peers import PEERS
 from besselnet_lab.paper.reference import Published, published, training_images
 from besselnet_lab.paper.replication import varied_model
 from besselnet_lab.paper.rows import PaperRow, RowModels, paper_models
 
 __all__ = [
+    "PEERS",
     "PaperRow",
     "Published",
     "RowModels",

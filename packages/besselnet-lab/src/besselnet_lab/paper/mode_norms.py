@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from besselnet.checks import check_choice
-from besselnet.core import Mode, ModeSet, kernel_modes
-from besselnet.functional import CUTOFFS
+from besselnet.core import Mode, ModeSet
 from besselnet.nn import BesselConv2d
 
 __all__ = ["MODE_NORMS", "ModeNorms", "apply_mode_norms", "mode_factors"]
@@ -37,9 +36,8 @@ def apply_mode_norms(network: nn.Module, mode_norms: str) -> nn.Module:
     check_choice("mode_norms", mode_norms, MODE_NORMS)
     if mode_norms != "unit":
         for layer in [m for m in network.modules() if isinstance(m, BesselConv2d)]:
-            size = layer.kernel_size[0]
-            modes = kernel_modes(size, float(CUTOFFS.get(layer.cutoff, layer.cutoff)))
-            factors = torch.tensor(mode_factors(size, modes, mode_norms))
+            spec = layer.spec
+            factors = torch.tensor(mode_factors(spec.kernel_size, spec.modes, mode_norms))
             register_parametrization(layer, "weight", _Scaled(factors.to(layer.weight)))
     return network
 

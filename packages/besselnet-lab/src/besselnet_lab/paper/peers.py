@@ -9,7 +9,10 @@ from besselnet.checks import check_choice
 from besselnet.models import register_model
 from besselnet.models.template import TemplateNetwork, Width
 
-__all__ = ["irreps", "regular"]
+__all__ = ["PEERS", "irreps", "regular"]
+
+# Names of the models that need escnn, in the order of registration.
+PEERS: list[str] = []
 
 _POOLINGS = ("authors", "template")
 _NONLINEARITIES = ("norm", "gated")
@@ -127,6 +130,7 @@ def irreps(
 
 
 def _register_regular(name: str, turns: int) -> None:
+    PEERS.append(name)
     angles = "no other angle" if turns == 4 else f"eighth turns {_SAMPLING}; no other angle"
     register_model(
         name,
@@ -138,12 +142,12 @@ def _register_regular(name: str, turns: int) -> None:
         sizes=_SIZES + "; built for that one size",
         smallest_size=28,
         summary=f"E(2)-CNN with regular fields of {turns} turns, BatchNorm and ReLU",
-        extra="peers",
         fixed={"turns": turns},
     )(regular)
 
 
 def _register_irreps(name: str, group: str, max_frequency: int, family: str) -> None:
+    PEERS.append(name)
     fixed: dict[str, Any] = {"group": group, "max_frequency": max_frequency}
     if family == "Harmonic Network":
         fixed["allowed_kernels"] = ("difference", "sum")
@@ -160,7 +164,6 @@ def _register_irreps(name: str, group: str, max_frequency: int, family: str) -> 
         sizes=_SIZES,
         smallest_size=28,
         summary=f"{family} with fields of {group} up to frequency {max_frequency}",
-        extra="peers",
         fixed=fixed,
     )(irreps)
 

@@ -172,6 +172,7 @@ def _register() -> None:
             exactness=info.exactness,
             sizes=info.sizes,
             smallest_size=info.smallest_size,
+            default_size=info.default_size,
             summary=f"{name} in other readings of the paper",
             fixed=fixed,
             training=info.training,

@@ -174,10 +174,10 @@ def _parse(values: Mapping[str, Any]) -> Recipe:
                 _section(kind, table, f"{key}[{i}]") for i, table in enumerate(tables)
             )
         elif not (key == "methods" and tables == "paper"):
-            raise ValueError(f"{key} must be a list of tables [[{key}]], got {tables!r}")
+            raise ValueError(f"{key}={tables!r}: must be a list of tables [[{key}]]")
     data = values.get("data")
     if not isinstance(data, dict) or not data:
-        raise ValueError('data must be tables such as [data."MNIST"]')
+        raise ValueError(f'data={data!r}: must be tables such as [data."MNIST"]')
     values["data"] = {
         name: _section(DataEntry, table, f"data.{name}") for name, table in data.items()
     }
@@ -189,7 +189,7 @@ def _parse(values: Mapping[str, Any]) -> Recipe:
 def _section(kind: type[T], table: Any, where: str) -> T:
     """The table as dataclass `kind`, with unknown, missing and wrong keys refused."""
     if not isinstance(table, Mapping):
-        raise ValueError(f"{where} must be a table of settings, got {table!r}")
+        raise ValueError(f"{where}={table!r}: must be a table of settings")
     prefix = f"{where}." if where else ""
     try:
         return from_dict(kind, table, prefix)
@@ -205,9 +205,9 @@ def _section(kind: type[T], table: Any, where: str) -> T:
 
 def _check(recipe: Recipe) -> Recipe:
     if not recipe.seeds:
-        raise ValueError("seeds must name at least one seed")
+        raise ValueError("seeds=[]: must name at least one seed")
     if not recipe.columns:
-        raise ValueError("columns must be at least one table [[columns]]")
+        raise ValueError("columns=[]: must be at least one table [[columns]]")
     from_dict(TrainConfig, recipe.train, "train.")
     for name, table in recipe.regimes.items():
         _check_train(table, f"regimes.{name}")
@@ -234,7 +234,7 @@ def _check(recipe: Recipe) -> Recipe:
 
 def _check_train(table: Any, where: str) -> None:
     if not isinstance(table, Mapping):
-        raise ValueError(f"{where} must be a table of training settings, got {table!r}")
+        raise ValueError(f"{where}={table!r}: must be a table of training settings")
     from_dict(TrainConfig, table, f"{where}.")
     if "seed" in table:
         raise ValueError(f"{where}.seed: the seeds of a study are in `seeds`")
@@ -248,8 +248,8 @@ def _check_data(name: str, entry: DataEntry) -> None:
         share = isinstance(size, float) and 0 < size < 1
         if not (whole or share):
             raise ValueError(
-                f"{where}.train_images.{regime} must be a number of images or a share in (0, 1), "
-                f"got {size!r}"
+                f"{where}.train_images.{regime}={size!r}: must be a number of images or a share "
+                "in (0, 1)"
             )
 
 
@@ -258,7 +258,7 @@ def _check_column(recipe: Recipe, column: Column, where: str) -> None:
         known = ", ".join(recipe.data)
         raise ValueError(f"{where}.data_set: no [data.{column.data_set!r}]; there are {known}")
     if not column.regimes:
-        raise ValueError(f"{where}.regimes must name at least one regime")
+        raise ValueError(f"{where}.regimes=[]: must name at least one regime")
     for regime in column.regimes:
         sizes = recipe.data_entry(column.data_set).train_images
         if regime not in sizes:
