@@ -80,7 +80,8 @@ def test_each_cell_leaves_one_file_that_tells_everything(finished):
         assert result["model"]["multiply_adds"] > 0
         # A plain network, on random images.
         assert result["model"]["trained_quarter_turn_error"] > 1e-3
-        assert {"versions", "source", "machine", "commit"} <= result["environment"].keys()
+        environment = result["environment"]
+        assert {"versions", "source", "lab_source", "machine", "commit"} <= environment.keys()
         assert result["seconds"]["training"] > 0
     quick = store.results()[2]
     assert quick["config"]["train"]["learning_rate"] == 0.01
@@ -157,8 +158,9 @@ def test_a_crash_is_a_failure_like_any_other(tmp_path, monkeypatch):
     ("changes", "continued"),
     [
         ({}, True),
-        ({"cell.json": {"train": {"epochs": 99}}}, False),
-        ({"environment.json": {"source": "other code"}}, False),
+        ({"cell.json": {"settings": {"train": {"epochs": 99}}}}, False),
+        ({"cell.json": {"source": "other code"}}, False),
+        ({"cell.json": {"lab_source": "other code"}}, False),
         ({"environment.json": {"commit": "of a page of the documentation"}}, True),
     ],
 )

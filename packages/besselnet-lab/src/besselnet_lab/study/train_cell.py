@@ -14,20 +14,21 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+import besselnet_lab
 from besselnet.atomic import write_json
 from besselnet.data import ImageSet, Provenance
 from besselnet.models import count_parameters
 from besselnet.nn import evaluating
 from besselnet.testing import QUARTER_TURNS, equivariance_error
-from besselnet.train import Run, describe_environment, train_run
+from besselnet.train import Run, describe_environment, source_digest, train_run
 from besselnet_lab.study.cells import Cell
 from besselnet_lab.study.images import load_images
 from besselnet_lab.study.store import RESULT_FORMAT, Store, now
 
 __all__ = ["describe_failure", "environment", "fill_cell", "train_cell"]
 
-# In the folder of a run that is not finished: the settings of its cell.
-_SETTINGS = "cell.json"
+# In the folder of a run that is not finished: with what it was begun.
+_BEGUN = "cell.json"
 # Judged images on which the rotations of a trained network are tried.
 _PROBES = 16
 # Six digits are more than a curve needs, and keep the files small.
@@ -57,7 +58,7 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
     """The result of a cell, trained in `folder`: JSON values."""
     started = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / _SETTINGS, cell.settings())
+    write_json(folder / _BEGUN, _begun_with(cell))
     splits = load_images(cell.images)
     assert splits.test is not None  # the judged images
     run = train_run(cell.config, folder, images=splits, resume=True, quiet=True)
@@ -90,7 +91,9 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
 @functools.cache
 def environment() -> dict[str, Any]:
     """Software and machine, as they were at the first call: the code that runs, not a later commit."""
-    return describe_environment()
+    found = describe_environment()
+    found["versions"]["besselnet-lab"] = besselnet_lab.__version__
+    return {**found, "lab_source": source_digest(Path(besselnet_lab.__file__).parent)}
 
 
 def describe_failure(cell: Cell, study: str, error: BaseException | str) -> dict[str, Any]:
@@ -117,13 +120,20 @@ def _drop_other_run(folder: Path, cell: Cell) -> None:
     if not folder.exists():
         return
     try:
-        begun_by = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-        settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
-        same = begun_by.get("source") == environment()["source"] and settings == cell.settings()
+        same = json.loads((folder / _BEGUN).read_text(encoding="utf-8")) == _begun_with(cell)
     except (OSError, ValueError):
         same = False
     if not same:
         shutil.rmtree(folder)
+
+
+def _begun_with(cell: Cell) -> dict[str, Any]:
+    """Settings and code, as JSON values."""
+    return {
+        "settings": cell.settings(),
+        "source": environment()["source"],
+        "lab_source": environment()["lab_source"],
+    }
 
 
 def _describe(run: Run, judged: ImageSet) -> dict[str, Any]:

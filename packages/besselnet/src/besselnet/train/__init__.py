@@ -43,7 +43,7 @@ from besselnet.train._config import (
     read_config,
     to_dict,
 )
-from besselnet.train._environment import describe_environment
+from besselnet.train._environment import describe_environment, source_digest
 from besselnet.train._evaluate import Evaluation, RotatedEvaluation, evaluate, evaluate_rotated
 from besselnet.train._fit import History, NonFiniteLoss, fit
 from besselnet.train._predict import Prediction, predict
@@ -110,6 +110,7 @@ __all__ = [
     "read_config",
     "read_run_config",
     "save_checkpoint",
+    "source_digest",
     "to_dict",
     "train_run",
     "watched",
