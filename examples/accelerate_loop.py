@@ -1,6 +1,6 @@
 """A besselnet network in a loop of one's own, on whatever devices Accelerate finds.
 
-pip install 'besselnet[demo]' accelerate
+pip install './packages/besselnet[demo]' accelerate
 python examples/accelerate_loop.py --epochs 20
 accelerate launch examples/accelerate_loop.py --epochs 20        (several GPUs or machines)
 """
@@ -12,16 +12,11 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from besselnet import create_model
-from besselnet.data import ImageSet, load_data
+from besselnet.data import load_data
 from besselnet.functional import rotate_images
-
-
-def loader(images: ImageSet, shuffle: bool) -> DataLoader:
-    pixels = TensorDataset(images.images.float() / 255, images.labels)
-    return DataLoader(pixels, batch_size=10, shuffle=shuffle)
 
 
 def main(epochs: int, images: int) -> None:
@@ -29,7 +24,8 @@ def main(epochs: int, images: int) -> None:
     accelerator = Accelerator()
     splits = load_data("mnist-mini", split=(images / 5000, 0.02, 0.04))
     model = create_model("besselnet_small", in_channels=1, num_classes=10, image_size=28, width=0.5)
-    train, test = loader(splits.train, True), loader(splits.test, False)
+    train = DataLoader(splits.train, batch_size=10, shuffle=True)
+    test = DataLoader(splits.test, batch_size=10)
     optimizer = torch.optim.Adam(model.parameters())
     schedule = OneCycleLR(optimizer, max_lr=1e-2, epochs=epochs, steps_per_epoch=len(train))
     model, optimizer, schedule, train, test = accelerator.prepare(
@@ -47,11 +43,11 @@ def main(epochs: int, images: int) -> None:
         accelerator.print(f"epoch {epoch + 1}: last loss {loss.item():.3f}")
 
     model.eval()
-    right: dict[str, list[torch.Tensor]] = {"upright": [], "turned by 30 degrees": []}
+    right: dict[str, list[torch.Tensor]] = {"upright": [], "rotated by 30 degrees": []}
     with torch.no_grad():
         for pictures, labels in test:
-            turned = rotate_images(pictures, pictures.new_full((len(pictures),), 30.0))
-            for name, shown in zip(right, (pictures, turned)):
+            rotated = rotate_images(pictures, pictures.new_full((len(pictures),), 30.0))
+            for name, shown in zip(right, (pictures, rotated)):
                 hits = model(shown).argmax(1) == labels
                 right[name].append(accelerator.gather_for_metrics(hits))
     for name, hits in right.items():

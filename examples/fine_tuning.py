@@ -1,9 +1,10 @@
 """Fine-tune on 200 images: a network that has seen five digits learns the other five.
 
 First it learns the digits 0 to 4. Then it gets a new head, and 200 images of the digits 5 to 9. All of
-them are upright; the test is on turned ones. Beside it: the same network, started from nothing.
+them are upright; the test is on rotated ones. Beside it: the same network, started from nothing.
 
-    python examples/fine_tuning.py --epochs 20        (needs: pip install 'besselnet[demo]')
+    pip install './packages/besselnet[demo]'
+    python examples/fine_tuning.py --epochs 20
 """
 
 import argparse
@@ -48,7 +49,7 @@ def main(epochs: int, images: int) -> None:
     known, new = digits(splits.train, 0, images), digits(splits.train, 5, 200)
     test = digits(splits.test, 5, 200)
     angles = 360 * torch.rand(len(test), generator=torch.Generator().manual_seed(0))
-    turned = ImageSet(rotate_images(test.images, angles), test.labels, test.classes)
+    rotated = ImageSet(rotate_images(test.images, angles), test.labels, test.classes)
 
     def network() -> nn.Module:
         torch.manual_seed(0)
@@ -58,13 +59,13 @@ def main(epochs: int, images: int) -> None:
 
     tuned, fresh = network(), network()
     train(tuned, known, epochs, body_rate=1.0)
-    tuned.head = nn.Linear(tuned.head.in_features, len(new.classes))
+    tuned.reset_classifier(len(new.classes))
     train(tuned, new, epochs, body_rate=0.1)
     train(fresh, new, epochs, body_rate=1.0)
     for name, model in (("fine-tuned", tuned), ("from nothing", fresh)):
-        accuracy = evaluate(model, Batches(turned, 100)).accuracy
+        accuracy = evaluate(model, Batches(rotated, 100)).accuracy
         print(
-            f"{name}: {accuracy:.1%} of {len(turned)} turned digits, after {len(new)} upright ones"
+            f"{name}: {accuracy:.1%} of {len(rotated)} rotated digits, after {len(new)} upright ones"
         )
 
 

@@ -1,9 +1,9 @@
 """A besselnet network in a LightningModule, trained by Lightning's Trainer.
 
 The layers are ordinary modules: checkpoints, several GPUs, mixed precision and loggers are Lightning's.
-After each epoch the module logs how much its answers change when images are turned.
+After each epoch the module logs how much its answers change when images are rotated.
 
-    pip install 'besselnet[demo]' lightning
+    pip install './packages/besselnet[demo]' lightning
     python examples/lightning_module.py --epochs 20
 """
 
@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from besselnet import create_model
-from besselnet.data import ImageSet, load_data
+from besselnet.data import load_data
 from besselnet.functional import rotate_images
-from besselnet.testing import EquivarianceError
+from besselnet.train import EquivarianceError
 
 
 class Classifier(lightning.LightningModule):
@@ -46,8 +46,8 @@ class Classifier(lightning.LightningModule):
     def validation_step(self, batch: list[Tensor], index: int) -> None:
         images, labels = batch
         logits = self(images)
-        turned = rotate_images(images, torch.full((len(images),), 45.0, device=images.device))
-        self.drift.update(logits, self(turned))
+        rotated = rotate_images(images, torch.full((len(images),), 45.0, device=images.device))
+        self.drift.update(logits, self(rotated))
         self.log("accuracy", (logits.argmax(1) == labels).float().mean(), prog_bar=True)
         self.log("change at 45 degrees", self.drift, prog_bar=True)
 
@@ -58,18 +58,14 @@ class Classifier(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def loader(images: ImageSet, shuffle: bool) -> DataLoader:
-    pixels = TensorDataset(images.images.float() / 255, images.labels)
-    return DataLoader(pixels, batch_size=10, shuffle=shuffle)
-
-
 def main(epochs: int, images: int) -> None:
     lightning.seed_everything(0)
     splits = load_data("mnist-mini", split=(images / 5000, 0.02, 0.04))
     trainer = lightning.Trainer(
         max_epochs=epochs, logger=False, enable_checkpointing=False, enable_progress_bar=False
     )
-    trainer.fit(Classifier(), loader(splits.train, True), loader(splits.val, False))
+    train = DataLoader(splits.train, batch_size=10, shuffle=True)
+    trainer.fit(Classifier(), train, DataLoader(splits.val, batch_size=10))
     for name, value in trainer.callback_metrics.items():
         print(f"{name}: {value:.3f}")
 

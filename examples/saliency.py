@@ -1,9 +1,10 @@
 """What a B-CNN looks at: saliency and Grad-CAM, with nothing special done for either.
 
-Feature maps of Bessel layers are real numbers, so the usual gradients are all that is needed. They turn
+Feature maps of Bessel layers are real numbers, so the usual gradients are all that is needed. They rotate
 with the image: exactly for a quarter turn, which is checked, and nearly for the angle that is drawn.
 
-    python examples/saliency.py --epochs 20 --out saliency.png      (needs: pip install 'besselnet[demo]')
+    pip install './packages/besselnet[demo]'
+    python examples/saliency.py --epochs 20 --out saliency.png
 """
 
 import argparse
@@ -50,9 +51,9 @@ def main(epochs: int, images: int, out: Path) -> None:
         expected = torch.rot90(explain(model, upright, classes), 1, (1, 2))
         found = explain(model, torch.rot90(upright, 1, (2, 3)), classes)
         error = ((found - expected).norm() / expected.norm()).item()
-        print(f"{name} of the image turned by 90 degrees, against the turned {name}: {error:.0e}")
+        print(f"{name} of the image rotated by 90 degrees, against the rotated {name}: {error:.0e}")
         if not error < 1e-3:  # rounding, through two passes of the network
-            raise SystemExit(f"{name} does not turn with the image")
+            raise SystemExit(f"{name} does not rotate with the image")
 
     shown = torch.cat([upright, rotate_images(upright, torch.full((len(upright),), 60.0))])
     twice = classes.repeat(2)
@@ -66,7 +67,7 @@ def main(epochs: int, images: int, out: Path) -> None:
             axis.set_yticks([])
         axes[row, 0].set_ylabel(name)
     figure.savefig(out)
-    print(f"drawn in {out}: on the right, the images turned by 60 degrees")
+    print(f"drawn in {out}: on the right, the images rotated by 60 degrees")
 
 
 if __name__ == "__main__":

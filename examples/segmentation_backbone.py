@@ -1,43 +1,30 @@
 """Feature maps of several sizes from a besselnet network, for a decoder that names every pixel.
 
-The network is cut where it halves its maps; a small decoder brings the maps of all stages to one size
-and adds them. The images show a rod and a disc. In training every rod lies flat; in the test they stand.
+`features_only=True` gives the maps of every stage; a small decoder brings them to one size and adds
+them. The images show a rod and a disc. In training every rod lies flat; in the test they stand.
 
     python examples/segmentation_backbone.py --steps 200
 """
 
 import argparse
 import math
-from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from besselnet import BlurPool2d, create_model
+from besselnet import create_model
 from besselnet.testing import equivariance_error, plane_waves
-
-
-class Backbone(nn.Module):
-    """Images (N, C, H, W) to the maps of every stage, finest first."""
-
-    def __init__(self, layers: nn.Sequential) -> None:
-        super().__init__()
-        starts = [i for i, m in enumerate(layers) if isinstance(m, BlurPool2d) and m.stride > 1]
-        bounds = [0, *starts, len(layers)]
-        self.stages = nn.ModuleList(layers[a:b] for a, b in pairwise(bounds))
-
-    def forward(self, x: Tensor) -> list[Tensor]:
-        return list(accumulate(self.stages, lambda maps, stage: stage(maps), initial=x))[1:]
 
 
 class Segmenter(nn.Module):
     """Only 1 x 1 convolutions and enlargements after the backbone: nothing that knows a direction."""
 
-    def __init__(self, backbone: Backbone, image: Tensor, num_classes: int) -> None:
+    def __init__(self, backbone: nn.Module, num_classes: int) -> None:
         super().__init__()
         self.backbone = backbone
-        self.lateral = nn.ModuleList(nn.Conv2d(m.shape[1], 16, 1) for m in backbone(image))
+        channels = [stage["num_chs"] for stage in backbone.feature_info]
+        self.lateral = nn.ModuleList(nn.Conv2d(count, 16, 1) for count in channels)
         self.head = nn.Conv2d(16, num_classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,10 +52,10 @@ def main(steps: int) -> None:
     torch.manual_seed(0)
     # "same": the maps of every stage cover the whole image.
     options = {"width": 0.5, "last_padding": "same"}
-    network = create_model(
-        "besselnet_small", in_channels=1, num_classes=3, image_size=32, **options
+    backbone = create_model(
+        "besselnet_small", in_channels=1, image_size=32, features_only=True, **options
     )
-    model = Segmenter(Backbone(network.features), torch.zeros(1, 1, 32, 32), num_classes=3)
+    model = Segmenter(backbone, num_classes=3)
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     for step in range(steps):
         images, classes = rods_and_discs(8, degrees=0, seed=step)

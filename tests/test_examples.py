@@ -11,15 +11,16 @@ import pytest
 import torch
 
 from besselnet import create_model
+from places import DOCS, ROOT
 
-EXAMPLES = {path.stem: path for path in (Path(__file__).parents[1] / "examples").glob("*.py")}
+EXAMPLES = {path.stem: path for path in (ROOT / "examples").glob("*.py")}
 
 # What a script must print, besides running to its end.
 SHOWN = {
-    "accelerate_loop": r"turned by 30 degrees: [\d.]+% right",
-    "fine_tuning": r"fine-tuned: [\d.]+% of 200 turned digits, after 200 upright ones",
+    "accelerate_loop": r"rotated by 30 degrees: [\d.]+% right",
+    "fine_tuning": r"fine-tuned: [\d.]+% of 200 rotated digits, after 200 upright ones",
     "lightning_module": r"accuracy: [\d.]+\n",
-    "saliency": r"Grad-CAM of the image turned",
+    "saliency": r"Grad-CAM of the image rotated",
     "segmentation_backbone": r"largest error of the maps at quarter turns: (\S+)",
 }
 
@@ -61,7 +62,7 @@ def run(monkeypatch, tmp_path, capsys):
 
 
 def test_every_example_is_described_here_and_in_the_documentation():
-    page = (Path(__file__).parents[1] / "docs" / "examples.md").read_text()
+    page = (DOCS / "examples.md").read_text()
     assert set(EXAMPLES) == set(SHOWN)
     assert all(f"examples/{name}.py" in page for name in EXAMPLES)
 
@@ -82,7 +83,7 @@ def test_example(name, run, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["saliency", "grad_cam"])
-def test_saliency_of_a_plain_network_does_not_turn(method):
+def test_saliency_of_a_plain_network_does_not_rotate(method):
     """The check in saliency.py is one that a network can fail."""
     explain = runpy.run_path(str(EXAMPLES["saliency"]))[method]
     torch.manual_seed(0)
