@@ -3,20 +3,22 @@
 import re
 import runpy
 from importlib import metadata
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from places import DOCS, ROOT
+
 TOOL = runpy.run_path(str(ROOT / "tools" / "licences.py"))
 
 
 def test_licences_are_compatible_and_those_of_our_requirements_listed():
-    table = TOOL["table"]()
-    assert {"torch", "numpy", "scipy", "safetensors"} <= set(table)
+    tables = TOOL["tables"]()
+    assert {"torch", "numpy", "scipy", "safetensors"} <= set(tables["besselnet"])
+    assert not set(tables["besselnet"]) & set(tables["besselnet-lab"])
+    table = {name: text for found in tables.values() for name, text in found.items()}
     for name, licence in table.items():
         assert any(word in licence for word in TOOL["COMPATIBLE"]), f"{name}: {licence!r}"
     # What those bring along in turn may change with their versions; what we ask for may not.
-    page = (ROOT / "docs" / "licences.md").read_text()
-    for requirement in metadata.requires("besselnet") or []:
+    page = (DOCS / "licences.md").read_text()
+    for requirement in [line for package in tables for line in metadata.requires(package)]:
         name = TOOL["normal"](re.match(r"[A-Za-z0-9._-]+", requirement)[0])
         if name in table:
             assert f"| {name} | " in page, f"{name} is missing: run tools/licences.py"

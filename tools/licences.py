@@ -1,4 +1,4 @@
-"""Write docs/licences.md: the licence of everything that an installation of besselnet can bring along.
+"""Write docs/licences.md: the licence of everything that besselnet and besselnet-lab can bring along.
 
 Read from the metadata of the installed packages; run it in an environment with all extras.
 """
@@ -64,24 +64,33 @@ def licence(name: str) -> str:
     return first[0].strip() if first else ""
 
 
-def table() -> dict[str, str]:
-    """The licence of each installed package that some extra of besselnet needs."""
-    extras = set(metadata.metadata("besselnet").get_all("Provides-Extra") or [])
-    return {name: licence(name) for name in sorted(closure("besselnet", extras))}
+def tables() -> dict[str, dict[str, str]]:
+    """For both packages, the licence of each installed package that some extra of theirs needs.
+
+    What the library brings along is not listed a second time for the lab.
+    """
+    found: dict[str, dict[str, str]] = {}
+    listed = {"besselnet", "besselnet-lab"}
+    for package in ("besselnet", "besselnet-lab"):
+        extras = set(metadata.metadata(package).get_all("Provides-Extra") or [])
+        names = sorted(closure(package, extras) - listed)
+        found[package] = {name: licence(name) for name in names}
+        listed |= set(names)
+    return found
 
 
 def main() -> None:
     lines = [
         "# Licences",
         "",
-        "besselnet is under the MIT licence and contains no code of others. What an installation with all",
-        "extras brings along, directly or through a dependency, as the packages themselves state it",
-        "(`python tools/licences.py` wrote this page):",
-        "",
-        "| package | licence |",
-        "|---|---|",
-        *(f"| {name} | {text} |" for name, text in table().items()),
+        "besselnet and besselnet-lab are under the MIT licence and contain no code of others. With all extras,",
+        "these packages come with them, directly or through a dependency. The licences are as the packages",
+        "themselves state them (`python tools/licences.py` wrote this page).",
     ]
+    for package, licences in tables().items():
+        more = " in addition" if package == "besselnet-lab" else ""
+        lines += ["", f"## {package}{more}", "", "| package | licence |", "|---|---|"]
+        lines += [f"| {name} | {text} |" for name, text in licences.items()]
     PAGE.write_text("\n".join(lines) + "\n")
 
 
