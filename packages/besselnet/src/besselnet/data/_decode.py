@@ -13,6 +13,7 @@ from besselnet._pixels import (
     inner_size,
     list_images,
     option_hint,
+    pillow,
     read_pixels,
     scale_depth,
 )
