@@ -59,18 +59,23 @@ def blur_pool_weights(
     ``reach_before(...)`` pixels before the image. Each row adds up to 1 and is symmetric around the
     first sample; the further samples have the same weights, moved by the stride.
     """
-    distance = torch.arange(kernel_size, dtype=torch.float64) - kernel_size // 2
+    # On the CPU whatever the default device: the values decide how long the result is.
+    cpu = torch.device("cpu")
+    distance = torch.arange(kernel_size, dtype=torch.float64, device=cpu) - kernel_size // 2
     blur = torch.exp(-((distance / sigma) ** 2) / 2) if sigma else (distance == 0).double()
-    first = (torch.arange(stride) + (0 if ceil_mode else stride - 1)) / 2  # positions, one per row
+    # Positions, one per row.
+    first = (torch.arange(stride, device=cpu) + (0 if ceil_mode else stride - 1)) / 2
     reach = (kernel_size + window) / 2
     pixels = torch.arange(
-        -reach_before(stride, kernel_size, window, ceil_mode), math.ceil(first[-1] + reach)
+        -reach_before(stride, kernel_size, window, ceil_mode),
+        math.ceil(first[-1] + reach),
+        device=cpu,
     )
     # Of a pixel at distance d from its middle, a window covers the share (w + 1) / 2 - d within 0 .. 1.
     apart = (pixels[:, None] - distance - first[:, None, None]).abs()
     covered = ((window + 1) / 2 - apart).clamp(0, 1) / window
     weights = covered @ (blur / blur.sum())
-    return weights.to(dtype=dtype or torch.get_default_dtype(), device=device)
+    return weights.to(torch.empty(0, dtype=dtype, device=device))
 
 
 def blur_pool2d(

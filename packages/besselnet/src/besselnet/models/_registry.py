@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from besselnet.checks import check_count
 
@@ -53,6 +54,19 @@ class ModelInfo:
     training: Mapping[str, Any] = field(default_factory=dict)
 
 
+class _NothingDrawn(TorchFunctionMode):
+    """Weights are not drawn: on tensors without values torch would load its compiler to do nothing."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        drawn = kwargs.get("tensor", args[0] if args else None)
+        if getattr(func, "__name__", "") in ("normal_", "uniform_") and drawn.is_meta:
+            return drawn
+        return func(*args, **kwargs)
+
+
 @dataclass(frozen=True)
 class ModelRecipe:
     """How `create_model` has built a model, which knows it as ``model.recipe``.
@@ -89,7 +103,7 @@ class ModelRecipe:
         """The network to look at, not to use: its parameters have shapes, and no values where that can be."""
         with torch.random.fork_rng(devices=[]):
             try:
-                with torch.device("meta"):
+                with torch.device("meta"), _NothingDrawn():
                     return self.build()
             except (NotImplementedError, RuntimeError):
                 # Some layer computes with values while it is built.
