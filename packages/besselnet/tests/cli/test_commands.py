@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 import besselnet
-from besselnet.cli import main
+from besselnet.cli import main, program
+from besselnet.data import list_data
+from besselnet.models import list_models, model_info
+from besselnet.train import TrainConfig, choose_device
 from train.toy_run import make_images
 
 TESTS = Path(__file__).parents[1]
@@ -51,22 +55,20 @@ def trained(images, tmp_path_factory):
 
 
 def test_help_names_every_command_and_does_not_import_torch():
-    program = textwrap.dedent(
+    code = textwrap.dedent(
         """
-        import sys, types
-        # The package itself, without what its front door imports.
-        package = types.ModuleType("besselnet")
-        package.__path__ = [sys.argv.pop(1)]
-        sys.modules["besselnet"] = package
-        _run = program().run
-        code = _run(sys.argv[1:])
+        import sys
+        from besselnet.cli import program
+        code = program().run(["--help"])
         print("torch" in sys.modules, file=sys.stderr)
         raise SystemExit(code)
         """
     )
-    package = Path(besselnet.__file__).parent
     done = subprocess.run(
-        [sys.executable, "-c", program, package, "--help"], capture_output=True, text=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
     )
     assert done.returncode == 0
     assert done.stderr.strip() == "False"
@@ -76,13 +78,42 @@ def test_help_names_every_command_and_does_not_import_torch():
     )
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "inspect"])
-def test_each_help_has_examples(call, command):
-    code, output, _ = call(command, "--help")
+COMMANDS = [
+    *("demo", "train", "evaluate", "predict", "inspect", "export", "models"),
+    *("data list", "data fetch", "data show"),
+]
+
+
+def test_all_commands_are_tried():
+    assert {command.split()[0] for command in COMMANDS} == program().commands.keys()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_help_has_examples_and_is_readable_in_80_columns(call, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, output, _ = call(*command.split(), "--help")
     assert code == 0
-    assert "Examples:" in output
-    assert f"besselnet {command} " in output.split("Examples:")[1]
+    head, examples = output.split("Examples:\n")
+    assert f"\n      besselnet {command}" in examples
     assert "install-completion" not in output
+    # A flag takes no value, and markup swallows nothing.
+    assert "bool" not in output
+    assert (command == "demo") == ("pip install 'besselnet[demo]'" in output)
+    assert max(map(len, head.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_names_in_the_examples_exist(call, command):
+    output = call(*command.split(), "--help")[1].split("Examples:\n")[1].split("\n\n")
+    for line in (line.strip() for line in output if line.strip().startswith("besselnet ")):
+        words = line.removeprefix(f"besselnet {command}").split()
+        if "--model" in words:
+            assert words[words.index("--model") + 1] in list_models(), line
+        named = words[: next((i for i, w in enumerate(words) if w.startswith("-")), len(words))]
+        if command == "models":
+            assert set(named) <= set(list_models()), line
+        elif command == "train" or command.startswith("data"):
+            assert {name for name in named if "/" not in name} <= set(list_data()), line
 
 
 def test_no_arguments_show_the_help_and_version_the_version(call):
@@ -90,10 +121,37 @@ def test_no_arguments_show_the_help_and_version_the_version(call):
     assert call("--version")[1].startswith("besselnet 0.")
 
 
-def test_settings_are_listed(call):
-    _, output, _ = call("train", "--settings")
-    assert "train.learning_rate" in output
-    assert "data.augment" in output
+def test_settings_are_listed_with_the_values_that_the_model_gets(call):
+    def listed(*arguments):
+        output = call("train", "--settings", *arguments)[1]
+        return dict(line.split()[:2] for line in output.splitlines())
+
+    shown = listed()
+    assert shown["model.name"] == json.dumps(list_models()[0])
+    assert "data.augment" in shown
+    suited = model_info(list_models()[0]).training
+    assert {key: json.loads(shown[f"train.{key}"]) for key in suited} == suited
+    rate = TrainConfig().learning_rate
+    assert suited["learning_rate"] != rate
+    assert listed("--model", "cnn")["train.learning_rate"] == str(rate)
+    assert listed("--set", "train.epochs=3")["train.epochs"] == "3"
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_models_are_listed_with_whole_names_and_the_first_to_start_with(call, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    started = time.process_time()
+    code, output, _ = call("models")
+    assert code == 0
+    # Bases and all, it would be a quarter of a minute.
+    assert time.process_time() - started < 2
+    words = output.split()
+    assert set(list_models()) <= set(words)
+    assert all(words.index("besselnet_small") <= words.index(name) for name in list_models())
+    assert max(map(len, output.splitlines())) <= int(columns)
+    rows = json.loads(call("models", "--json")[1])
+    assert [row["name"] for row in rows] == list_models()
+    assert all(row["parameters"] > 0 for row in rows)
 
 
 def test_training_prints_plain_lines_and_what_comes_next(call, images, tmp_path):
@@ -101,7 +159,7 @@ def test_training_prints_plain_lines_and_what_comes_next(call, images, tmp_path)
     assert code == 0
     lines = output.splitlines()
     assert [line.split("  ")[0] for line in lines[:2]] == ["epoch 1/2", "epoch 2/2"]
-    assert lines[-1].endswith(f"next: besselnet evaluate {tmp_path / 'run'} --turned")
+    assert lines[-1].endswith(f"next: besselnet evaluate {tmp_path / 'run'} --rotated")
     assert all(line.isprintable() for line in lines)
 
 
@@ -136,21 +194,50 @@ def test_settings_that_suit_a_model_are_taken_unless_given(call, images, tmp_pat
     }
 
 
-def test_evaluation_reports_before_and_after_training(call, trained):
-    code, output, _ = call("evaluate", trained, "--turned", "--angles", "4", "--json")
+def test_evaluation_rotates_and_announces_how_long_it_takes(call, trained):
+    quick = ("--rotated", "--angles", "4")
+    code, output, error = call("evaluate", trained, *quick, "--json")
     assert code == 0
     report = json.loads(output)
-    assert report["images"] == 12
-    for when in ("before", "after"):
-        turned = report["turned"][when]
-        assert len(turned["accuracy"]) == len(turned["angles"]) == 4
-        assert {"accuracy_spread", "agreement", "logit_drift"} <= turned.keys()
-    assert report["turned"]["after"]["upright_accuracy"] == pytest.approx(report["accuracy"])
-    assert (trained / "turned.png").exists()
-    code, output, _ = call("evaluate", trained, "--turned", "--angles", "4", "--part", "val")
+    assert report["images"] == report["rotated"]["images"] == 12
+    # The untrained network only where it is asked for: it takes as long again.
+    assert report["rotated"].keys() == {"images", "trained"}
+    rotated = report["rotated"]["trained"]
+    assert len(rotated["accuracy"]) == len(rotated["angles"]) == 4
+    assert {"accuracy_spread", "agreement", "logit_drift", "rotated_accuracy"} <= rotated.keys()
+    assert rotated["upright_accuracy"] == pytest.approx(report["accuracy"])
+    assert (trained / "rotated.png").exists()
+    assert error.splitlines() == ["rotating images (all) to 4 angles: about 0s"]
+
+    code, output, _ = call("evaluate", trained, *quick, "--part", "val", "--untrained")
     assert code == 0
     assert output.startswith("val: 12 images")
-    assert "same answer when turned" in output
+    assert "same answer when rotated" in output
+    head = next(line for line in output.splitlines() if line.startswith("12 images, rotated"))
+    assert head.split()[-2:] == ["untrained", "trained"]
+    # The option had another name in 0.1.0.
+    assert "same answer when rotated" in call("evaluate", trained, "--turned", "--angles", "4")[1]
+
+
+def test_evaluation_rotates_a_sample_of_many_images_and_says_so(call, trained):
+    sample = ("evaluate", trained, "--rotated", "--angles", "2", "--most-images", "5", "--json")
+    code, output, error = call(*sample)
+    assert code == 0
+    report = json.loads(output)
+    assert (report["images"], report["rotated"]["images"]) == (12, 5)
+    assert error.startswith("rotating images (5 of 12, at random) to 2 angles: about ")
+    assert json.loads(call(*sample)[1]) == report
+    code, output, _ = call(*sample[:-2], "0", "--json")
+    assert json.loads(output)["rotated"]["images"] == 12
+    code, output, _ = call(*sample[:-2], "1")
+    assert "\n1 image, rotated" in output
+
+
+def test_devices_are_chosen_as_in_training(trained, monkeypatch):
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ValueError, match="device='cuda' is not available: "):
+        choose_device("auto")
 
 
 def test_prediction_writes_one_row_per_image(call, trained, images, tmp_path):
@@ -170,7 +257,8 @@ def test_prediction_writes_one_row_per_image(call, trained, images, tmp_path):
     code, output, _ = call("predict", trained, folder, "--json")
     answers = [json.loads(line) for line in output.splitlines()]
     assert [answer["image"] for answer in answers] == [row["image"] for row in rows]
-    code, output, _ = call("predict", trained, folder / "bars" / "0.png")
+    code, output, error = call("predict", trained, folder / "bars" / "0.png")
+    assert error == "1 image\n"
     assert output.splitlines()[0] == "image,class,probability,error"
 
 
@@ -189,6 +277,8 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
     shutil.copytree(trained, other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "format": 7, "novel": 1}))
+    shutil.copytree(trained, folder / "first")
+    (folder / "first" / "config.json").write_text(json.dumps({**config, "format": 1}))
     (folder / "damaged").mkdir()
     shutil.copytree(trained, folder / "damaged", dirs_exist_ok=True)
     (folder / "damaged" / "model" / "model.safetensors").write_bytes(b"\x00" * 50)
@@ -207,7 +297,10 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
             "unknown setting 'train.epoch': did you mean 'train.epochs'?",
         ),
         "wrong key": (["train", images, "--set", "train.epoch=3"], "did you mean 'train.epochs'?"),
-        "wrong value": (["train", images, "--set", "train.epochs=no"], "must be a whole number"),
+        "wrong value": (
+            ["train", images, "--set", "train.epochs=no"],
+            "='no': must be a whole number",
+        ),
         "wrong model": (["train", images, "--model", "toyy", *out], "toyy"),
         "wrong model option": (
             ["train", images, "--model", "toy", "--set", "model.options.depth=3", *out],
@@ -224,9 +317,16 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
             ["train", images, *out, *QUICK, "--set", "train.learning_rate=1e30"],
             "lower train.learning_rate",
         ),
-        "other version": (["evaluate", other], "run format 7 is not the format 1"),
+        "other version": (["evaluate", other], "format 7 is not the format 2"),
+        "first version": (["evaluate", folder / "first"], "use besselnet 0.1.0"),
+        "untrained alone": (["evaluate", trained, "--untrained"], "--untrained is for --rotated"),
+        "no such device": (["evaluate", trained, "--device", "xyz"], "'xyz' is not available"),
+        "one angle": (["evaluate", trained, "--rotated", "--angles", "1"], "angles=1: must be"),
         "not a run": (["evaluate", images], "not a run folder"),
-        "wrong part": (["evaluate", trained, "--part", "all"], "train, val, test, got 'all'"),
+        "wrong part": (
+            ["evaluate", trained, "--part", "all"],
+            "part='all': must be one of",
+        ),
         "damaged weights": (["predict", folder / "damaged", images], "model.safetensors"),
         "missing image": (["predict", trained, folder / "no.png"], "no.png: no such file"),
         "no images": (["predict", trained, folder / "empty"], "no images in"),
@@ -287,7 +387,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(call, images, tmp_path, name, traine
     assert done.returncode == 128 + getattr(signal, name)
     assert done.stderr.strip() == (
         f"besselnet: stopped at epoch 2, step 4; the state is saved in {out}; "
-        f"go on with: besselnet train --out {out} --resume"
+        f"continue with: besselnet train --out {out} --resume"
     )
     code, output, _ = call("train", "--out", out, "--resume")
     assert code == 0

@@ -23,7 +23,9 @@ def list_command(
 ) -> None:
     """List the data sets, and whether their files are here.
 
-    Example: besselnet data list
+    Examples:
+
+        besselnet data list
     """
     rows: list[dict[str, Any]] = []
     for name in list_data():
@@ -56,11 +58,14 @@ def list_command(
 def fetch_command(
     names: Annotated[list[str], typer.Argument(help="Data sets to download, by name.")],
 ) -> None:
-    """Download data sets into the cache folder (BESSELNET_DATA), or check what is there.
+    """Download data sets, or check what is there.
 
-    Interrupted downloads continue where they stopped.
+    They go into the cache folder (the environment variable BESSELNET_DATA names another). Interrupted
+    downloads continue where they stopped.
 
-    Example: besselnet data fetch mnist mnist-rot
+    Examples:
+
+        besselnet data fetch mnist mnist-rot
     """
     for name in names:
         for path in fetch_data(name):

@@ -133,10 +133,11 @@ class Program:
 
 
 def _reflow(command: Any) -> Any:
-    """The same command; its help fills the lines of any terminal, where typer keeps those of the source."""
+    """The same command; its help fills the lines of any terminal, but for the indented ones, the examples."""
     paragraphs = (command.help or "").split("\n\n")
+    # A backspace alone on a line is how a paragraph is kept from being wrapped.
     command.help = "\n\n".join(
-        text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs
+        f"\b\n{text}" if text.startswith(" ") else " ".join(text.split()) for text in paragraphs
     )
     for inner in getattr(command, "commands", {}).values():
         _reflow(inner)

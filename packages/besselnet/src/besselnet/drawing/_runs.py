@@ -110,8 +110,7 @@ def learned_filters(model: nn.Module) -> Tensor | None:
     """Kernels (O, I, k, k) of the first convolution in `model`, upright; None if it has none."""
     for module in model.modules():
         if isinstance(module, BesselConv2d):
-            table = module.tables[module.spec.scales.index(0)].to(module.weight.dtype)
-            return torch.einsum("oin,nyx->oiyx", module.weight, table)
+            return module.filters()
         if isinstance(module, nn.Conv2d):
             return module.weight.detach()
     return None
