@@ -1,5 +1,7 @@
 """What every model of the registry can do: features, stages, other heads, other channels, an outline."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -15,6 +17,7 @@ from besselnet.models import (
 )
 from besselnet.models import _create as packaged
 from models.probes import smooth_images, train_steps, turn_error
+from places import DOCS
 
 MODELS = [
     "besselnet_small",
@@ -206,3 +209,17 @@ def test_pretrained_features(shipped):
         create_model("besselnet_small", pretrained="colours", in_channels=0)
     with pytest.raises(ValueError, match="has no option 'widht'"):
         create_model("besselnet_small", pretrained="colours", widht=2)
+
+
+def test_the_page_on_models_tells_the_truth(tmp_path, monkeypatch):
+    page = (DOCS / "models.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    assert names["model"].recipe.num_classes == 7
+    begin, end = page.index("# Start here: `besselnet_small`"), page.index("# All models")
+    told = re.findall(r"`(\w+)`", page[begin:end])
+    assert set(model_info("besselnet_small").options) <= set(told)
+    listed = re.findall(r"`(\w+)`", page[end : page.index("```", end)])
+    assert [name for name in listed if name in MODELS] == MODELS
