@@ -9,7 +9,7 @@ REQUIREMENTS := $(LIBRARY)/pyproject.toml $(LAB)/pyproject.toml pyproject.toml c
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
 EVERYTHING := -e '$(LIBRARY)[demo,data,photos,tensorboard,export,hub]' -e '$(LAB)[cluster]'
-STUDIES := $(addprefix results/,here ablation replication)
+STUDIES := $(addprefix $(LAB)/results/,here ablation replication)
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-slow test-oldest test-newest wheels lint bench docs study report clean help
@@ -60,14 +60,14 @@ test-oldest test-newest: test-%:  ## the checks with the oldest / the newest dep
 wheels: $(READY)  ## both packages as wheels, in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./$(LIBRARY) ./$(LAB)
 
-bench: $(READY)  ## measure speed and memory; results in benchmarks/results
-	$(BIN)/besselnet bench
+bench: $(READY)  ## measure speed and memory; results in packages/besselnet-lab/benchmarks/results
+	cd $(LAB) && $(abspath $(BIN))/besselnet-lab bench
 
-study: $(READY)  ## what of the paper's study two cores can do; goes on where it was stopped
-	$(BIN)/besselnet study run recipes/here.toml
+study: $(READY)  ## what of the paper's study two cores can do; continues where it was stopped
+	cd $(LAB) && $(abspath $(BIN))/besselnet-lab study run recipes/here.toml
 
 report: $(READY)  ## the tables and figures of the committed results, in docs/results
-	$(BIN)/besselnet study report $(STUDIES) --out docs/results --title "What was run here"
+	$(BIN)/besselnet-lab study report $(STUDIES) --out docs/results --title "Results"
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .venv-oldest .venv-newest build dist site .mypy_cache .ruff_cache .pytest_cache

@@ -114,7 +114,7 @@ def test_a_network_whose_package_is_missing_is_left_out_with_what_to_install(mon
     networks = {"plain": {"model": "cnn"}, "peer": {"model": "e2cnn_c4"}}
     images = {"in_channels": 1, "num_classes": 2, "size": 28, "batch": 2}
     report = run_entry(entry(candidates=networks, common=images), TIMING)
-    assert numbers(report, "peer")["left_out"] == {"all": "not installed: besselnet[peers]"}
+    assert numbers(report, "peer")["left_out"] == {"all": "not installed: besselnet-lab[peers]"}
     assert numbers(report, "plain")["values"].keys() == {"training", "forward"}
 
 

@@ -108,7 +108,7 @@ class TestCommand:
 
     def test_help_has_examples(self, call):
         _, output, _ = call("figure", "--help")
-        assert "besselnet figure all" in output.split("Examples:")[1]
+        assert "besselnet-lab figure all" in output.split("Examples:")[1]
 
     def test_files_are_written_and_named(self, call, tmp_path):
         Image.fromarray(np.arange(900, dtype=np.uint8).reshape(30, 30)).save(tmp_path / "my.png")

@@ -15,7 +15,7 @@ from committed_results import (
     score,
     table_below,
 )
-from places import ROOT
+from places import LAB, ROOT
 
 REPORT = ROOT / "docs" / "results"
 MODELS = ROOT / "docs" / "models.md"
@@ -23,10 +23,12 @@ MODELS = ROOT / "docs" / "models.md"
 
 def test_the_report_is_up_to_date(tmp_path):
     makefile = (ROOT / "Makefile").read_text()
-    (names,) = re.findall(r"^STUDIES := \$\(addprefix results/,(.*)\)$", makefile, re.MULTILINE)
+    (names,) = re.findall(
+        r"^STUDIES := \$\(addprefix \$\(LAB\)/results/,(.*)\)$", makefile, re.MULTILINE
+    )
     (title,) = re.findall(r'study report \$\(STUDIES\).* --title "(.*)"', makefile)
     results = [
-        result for name in names.split() for result in Store(ROOT / "results" / name).results()
+        result for name in names.split() for result in Store(LAB / "results" / name).results()
     ]
     write_report(results, tmp_path, title)
     assert (REPORT / "report.md").read_text() == (tmp_path / "report.md").read_text()

@@ -128,7 +128,9 @@ def predicted_algorithm(settings: Settings) -> str:
     chosen: str = settings.get("algorithm", "auto")
     if chosen == "auto":
         ends = (settings["in_channels"], settings["out_channels"], settings.get("groups", 1))
-        chosen = cheaper_algorithm(basis_of(settings), *ends)
+        stride = settings.get("stride", 1)
+        pixels = settings["batch"] * settings["size"] ** 2 // stride**2
+        chosen = cheaper_algorithm(basis_of(settings), *ends, pixels=pixels)
     return chosen
 
 

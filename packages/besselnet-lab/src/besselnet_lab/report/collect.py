@@ -80,7 +80,7 @@ class Score(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Ours minus theirs, in points, judged by the standard deviations that are known.
+    """A result here minus the paper's, in points, judged by the standard deviations that are known.
 
     `verdict`: "above" or "below" if beyond `DEVIATIONS` of both deviations, "same" if within both,
     "unclear" if beyond one of them only, "unknown" if no deviation is known.
@@ -99,7 +99,7 @@ class Entry:
     """A cell of a table.
 
     Attributes:
-        ours, paper: None where missing.
+        ours, paper: the score here and that of the paper, None where missing.
         seconds: of a training, see `undisturbed_seconds`.
         our_rank, paper_rank: 1 for the best of the column; equal numbers share a rank. A method that
             was run alone has none.
@@ -171,8 +171,8 @@ def compare(ours: Score, theirs: Score) -> Comparison:
 def collect(results: Iterable[Mapping[str, Any]]) -> list[Table]:
     """The tables of the paper, and one more for each data set with columns that it does not have.
 
-    Methods of our own follow the paper's rows. Where there are results and none belongs in a table of
-    the paper, those tables are left out.
+    Methods that the paper does not have follow its rows. Where there are results and none belongs in a
+    table of the paper, those tables are left out.
     """
     places = _by_place(results)
     beside_paper = not places or any(column.is_paper for _, column in places)

@@ -199,7 +199,7 @@ def _draw_costs(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figur
 
 
 def _draw_sizes(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figure:
-    """Accuracy against the number of training images: ours solid, the paper's dotted."""
+    """Accuracy against the number of training images: results solid, the paper's dotted."""
     rows = list(dict.fromkeys(entry.row for entry in entries))
     figure = Figure(figsize=_size(5.6, 4.4, entries), layout="constrained")
     axes = figure.subplots()

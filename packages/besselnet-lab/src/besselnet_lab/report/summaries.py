@@ -112,9 +112,9 @@ def run_here(tables: Sequence[Table]) -> TextTable:
                 ]
                 lines.append(Line(cells, column, entry.row))
     return TextTable(
-        "What was run here, against the paper",
+        "Results against the paper",
         "The best first in each column. The last two columns give the best number that the paper has "
-        "there, and how far ours is above it.",
+        "there, and how far the result here is above it.",
         (
             *("column", "method", "here", "same method in the paper", "difference"),
             *("best B-CNN of the paper", "best row of the paper"),

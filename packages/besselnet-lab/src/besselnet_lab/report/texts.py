@@ -15,9 +15,9 @@ ALONE = (
 WORDS = (
     ("column", "a data set, what is done to its training images, and how many of them there are"),
     ("row", "a method and the group of symmetries that it respects"),
-    ("aug", "training images are turned (galaxies and blood cells also mirrored) at random"),
+    ("aug", "training images are rotated (galaxies and blood cells also mirrored) at random"),
     ("noaug", "training images stay as they are"),
-    ("upright", "training images stay upright, judged images are turned by any angle"),
+    ("upright", "training images stay upright, judged images are rotated by any angle"),
     (
         "high, inter, low",
         "many, fewer and few training images; the number is in the head of a column",
@@ -26,7 +26,7 @@ WORDS = (
 
 LEGEND = (
     "Accuracy in per cent, mean ± standard deviation over runs (the sample standard deviation for "
-    "ours). First line of a cell: the paper; below it: here, with the number of runs and the "
+    "those run here). First line of a cell: the paper; below it: here, with the number of runs and the "
     "difference. ▲ above and ▼ below the paper by more than two standard deviations of both, = within "
     "two of both, ~ within two of one of them only. Bold: the best three of the column among the "
     "paper's methods, and among those run here where there are several. –: missing."
