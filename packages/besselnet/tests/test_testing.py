@@ -117,15 +117,15 @@ class TestTurnImages:
 
     @pytest.mark.parametrize("shape", [(3, 8, 8), (1, 3, 8, 9), (0, 1, 4, 4)], ids=str)
     def test_bad_shape(self, shape):
-        with pytest.raises(ValueError, match=r"images has shape .*: allowed is \(N, C, S, S\)"):
+        with pytest.raises(ValueError, match=r"images has shape .*: must is \(N, C, S, S\)"):
             turn_images(torch.rand(shape), 90)
 
     def test_integer_images(self):
-        with pytest.raises(TypeError, match=r"images has dtype torch.uint8: allowed"):
+        with pytest.raises(TypeError, match=r"images has dtype torch.uint8: must"):
             turn_images(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), 90)
 
     def test_bad_angle(self):
-        with pytest.raises(ValueError, match=r"degrees=\(nan,\): allowed are finite"):
+        with pytest.raises(ValueError, match=r"degrees=\(nan,\): must be finite"):
             turn_images(torch.rand(1, 1, 4, 4), float("nan"))
 
 
@@ -242,13 +242,13 @@ class TestEquivarianceError:
     @pytest.mark.parametrize(
         ("call", "error", "message"),
         [
-            ({"angles": ()}, ValueError, r"angles=\(\): allowed are finite"),
-            ({"angles": (0, math.inf)}, ValueError, r"angles=\(0, inf\): allowed are finite"),
-            ({"region": "map"}, ValueError, r"region='map': allowed are 'centre', 'disc'"),
-            ({"probe": "x"}, TypeError, r"probe='x': allowed are PlaneWaves or a tensor"),
-            ({"probe": torch.rand(1, 8, 8)}, ValueError, r"probe has shape \(1, 8, 8\): allowed"),
+            ({"angles": ()}, ValueError, r"angles=\(\): must be finite"),
+            ({"angles": (0, math.inf)}, ValueError, r"angles=\(0, inf\): must be finite"),
+            ({"region": "map"}, ValueError, r"region='map': must are 'centre', 'disc'"),
+            ({"probe": "x"}, TypeError, r"probe='x': must be PlaneWaves or a tensor"),
+            ({"probe": torch.rand(1, 8, 8)}, ValueError, r"probe has shape \(1, 8, 8\): must"),
             ({"module": nn.Flatten(2)}, ValueError, r"output of module has shape .*\(N, K\)"),
-            ({"module": nn.AvgPool2d(2)}, ValueError, r"16 x 16 pixels: allowed are odd sizes"),
+            ({"module": nn.AvgPool2d(2)}, ValueError, r"16 x 16 pixels: the size must be odd"),
             ({"module": lambda x: 0 * x}, ValueError, r"gives zero, or the same output"),
             ({"module": lambda x: x.sum((2, 3))}, ValueError, r"at least two images"),
         ],
@@ -320,7 +320,7 @@ class TestAssertEquivariant:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
     def test_fails_a_plain_convolution(self, dtype):
         torch.manual_seed(0)
-        with pytest.raises(AssertionError, match="not equivariant: turned images differ"):
+        with pytest.raises(AssertionError, match="not equivariant: rotated images differ"):
             assert_equivariant(nn.Conv2d(1, 8, 7, padding=3, dtype=dtype), plane_waves())
 
     def test_fails_an_asymmetric_padding(self):
@@ -338,7 +338,7 @@ class TestAssertEquivariant:
         torch.manual_seed(0)
         probe = plane_waves()
         assert_equivariant(BesselConv2d(1, 8, 7, symmetry="O(2)"), probe, symmetry="O(2)")
-        with pytest.raises(AssertionError, match="mirrored and turned images differ"):
+        with pytest.raises(AssertionError, match="mirrored and rotated images differ"):
             assert_equivariant(BesselConv2d(1, 8, 7, symmetry="SO(2)"), probe, symmetry="O(2)")
 
     def test_fails_an_error_of_rounding_in_the_wrong_dtype(self):
@@ -360,11 +360,11 @@ class TestAssertEquivariant:
             assert_equivariant(lambda x: x * math.nan, plane_waves())
 
     def test_other_angles_need_a_tolerance(self):
-        with pytest.raises(ValueError, match=r"tolerance=None with angles=\(0, 45\): allowed for"):
+        with pytest.raises(ValueError, match=r"tolerance=None with angles=\(0, 45\): must for"):
             assert_equivariant(Pixelwise(), plane_waves(), (0, 45))
 
     def test_unknown_symmetry(self):
-        with pytest.raises(ValueError, match=r"symmetry='C4': allowed are 'SO\(2\)', 'O\(2\)'"):
+        with pytest.raises(ValueError, match=r"symmetry='C4': must are 'SO\(2\)', 'O\(2\)'"):
             assert_equivariant(Pixelwise(), plane_waves(), symmetry="C4")
 
 
@@ -417,7 +417,7 @@ class TestMetric:
         [(((2, 3), (2, 4)), "output_of_turned"), (((2, 3, 4, 4), (2, 3, 4, 4)), "output")],
     )
     def test_bad_shape(self, shapes, name):
-        with pytest.raises(ValueError, match=rf"{name} has shape .*: allowed is \(N, K\)"):
+        with pytest.raises(ValueError, match=rf"{name} has shape .*: must is \(N, K\)"):
             EquivarianceError().update(*map(torch.rand, shapes))
 
 

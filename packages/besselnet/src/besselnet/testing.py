@@ -1,7 +1,7 @@
 """How equivariant is a module? Probe images that turn exactly, measures, and a judge.
 
 Angles are in degrees, counter-clockwise as seen on the screen, like ``torch.rot90``. A *mirrored* image
-is flipped left to right first and turned afterwards. Everything here measures: no gradient is recorded,
+is flipped left to right first and rotated afterwards. Everything here measures: no gradient is recorded,
 modules are measured in evaluation mode and left as they were found.
 """
 
@@ -283,7 +283,7 @@ def assert_equivariant(
         curve = equivariance_error(module, probe, angles, mirror=mirror, region=region)
         # Written so that NaN fails.
         if not curve.max() <= tolerance:
-            kind = "mirrored and turned" if mirror else "turned"
+            kind = "mirrored and rotated" if mirror else "rotated"
             raise AssertionError(
                 f"not equivariant: {kind} images differ by more than {tolerance:g}\n{curve}"
             )
