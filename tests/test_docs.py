@@ -30,7 +30,7 @@ FOLLOWED = {
     "folder-of-images.md": {
         "besselnet train": "besselnet train --set model.options.width=0.5",
         "train.epochs=20": "train.epochs=1",
-        "--turned": "--turned --angles 2",
+        "--rotated": "--rotated --angles 2",
     },
     "from-conv2d.md": {},
     "from-escnn.md": {},
@@ -106,7 +106,7 @@ def test_page_can_be_followed(page, monkeypatch, tmp_path):
         with open("answers.csv") as file:
             assert [row["error"] for row in csv.DictReader(file)] == ["", "", ""]
         assert Path("sheet.png").exists()
-        assert Path("runs/images/turned.png").exists()
+        assert Path("runs/images/rotated.png").exists()
 
 
 SESSIONS = [
@@ -164,6 +164,13 @@ def test_commands_and_their_options_exist(line):
             key = value.partition("=")[0]
             free = re.match(r"(data|model)\.options\.\w+$", key)
             assert key in settings or free, f"{key} on {commands()[line]}"
+
+
+def test_the_settings_shown_are_those_of_the_default_model():
+    values = {key: value for key, value, _ in describe_settings()}
+    table = re.findall(r"^\| `([\w.]+)` \| (\S+) \|", TEXTS["folder-of-images.md"], re.MULTILINE)
+    assert ("train.optimizer", '"adamw"') in table
+    assert [(key, values[key]) for key, _ in table] == table
 
 
 def published() -> dict[tuple[str, str, str], dict[tuple[str, str], float]]:
