@@ -5,6 +5,7 @@ Importing this package registers the peers and the replication models with `bess
 
 from besselnet_lab.paper.peers import PEERS
 from besselnet_lab.paper.reference import Published, published, training_images
+from besselnet_lab.paper.regimes import take_regime
 from besselnet_lab.paper.replication import varied_model
 from besselnet_lab.paper.rows import PaperRow, RowModels, paper_models
 
@@ -15,6 +16,7 @@ __all__ = [
     "RowModels",
     "paper_models",
     "published",
+    "take_regime",
     "training_images",
     "varied_model",
 ]
