@@ -6,17 +6,7 @@ from torch import nn
 
 from besselnet.functional import Algorithm, Response
 from besselnet.models._registry import register_model
-from besselnet.models.template import (
-    SIZES,
-    TemplateNetwork,
-    Width,
-    average_pool,
-    choose_padding,
-    scaled_channels,
-    smallest_side,
-    stack_template,
-    template_stages,
-)
+from besselnet.models.template import SIZES, TemplateNetwork, Width, template_network
 from besselnet.nn import AttentiveNorm2d, BesselConv2d
 
 __all__ = ["bcnn"]
@@ -46,17 +36,10 @@ def bcnn(
         symmetry: "SO(2)" or "O(2)".
         cutoff: "soft" or "strong".
         scales: size offsets of the kernels, or None for one scale; the strongest is kept for each map.
-        in_channels: channels of the images.
-        num_classes: length of the logits.
-        image_size: side of the images in pixels.
-        width: factor on the channels, or the six numbers of channels.
-        padding_scheme: "mnist", "malaria" or "galaxy10"; by default the one for `image_size`.
-        response: as in `BesselConv2d`; the paper's is "power".
-        sampling: as in `BesselConv2d`; the paper's is "point".
-        algorithm: as in `BesselConv2d`.
+        in_channels, num_classes, image_size: as in `create_model`.
+        width, padding_scheme: as in `template_network`.
+        response, sampling, algorithm: as in `BesselConv2d`; the paper's are "power" and "point".
     """
-    channels = scaled_channels(width)
-    padding = choose_padding(image_size, padding_scheme)
 
     def block(n_in: int, n_out: int, kernel_size: int, pad: int) -> nn.Module:
         conv = BesselConv2d(
@@ -77,12 +60,13 @@ def bcnn(
         nn.init.normal_(conv.weight, 0.0, math.sqrt(2 / n_in) / kernel_size)
         return nn.Sequential(conv, AttentiveNorm2d(n_out, preset="bcnn"), nn.Softsign())
 
-    return TemplateNetwork(
-        stack_template(in_channels, channels, padding, block, lambda _: average_pool()),
-        channels[-1],
-        num_classes,
-        smallest_side(padding),
-        stages=template_stages(channels),
+    return template_network(
+        block,
+        in_channels=in_channels,
+        num_classes=num_classes,
+        image_size=image_size,
+        width=width,
+        padding_scheme=padding_scheme,
     )
 
 

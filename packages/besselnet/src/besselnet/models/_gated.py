@@ -359,9 +359,7 @@ def gated(
     """besselnet_small with each symmetry and with none, in parallel: the data choose one of them.
 
     Args:
-        in_channels: channels of the images.
-        num_classes: length of the logits.
-        image_size: side of the images in pixels.
+        in_channels, num_classes, image_size: as in `create_model`.
         branches: some of "O(2)", "O(2)+", "SO(2)", "SO(2)+", "plain".
         width, kernel_size, low_pass: as in `besselnet_small`. The plain branch has half the width, which
             gives it as many parameters, and no low-pass: it has no symmetry to keep.

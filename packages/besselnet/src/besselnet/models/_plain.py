@@ -3,18 +3,7 @@
 from torch import Tensor, nn
 
 from besselnet.models._registry import register_model
-from besselnet.models.template import (
-    SIZES,
-    Stage,
-    TemplateNetwork,
-    Width,
-    average_pool,
-    choose_padding,
-    scaled_channels,
-    smallest_side,
-    stack_template,
-    template_stages,
-)
+from besselnet.models.template import SIZES, Stage, TemplateNetwork, Width, template_network
 
 __all__ = ["cnn", "resnet18"]
 
@@ -46,20 +35,16 @@ def cnn(
     """Plain CNN: the paper's template with ordinary convolutions, BatchNorm and ReLU.
 
     Args:
-        in_channels: channels of the images.
-        num_classes: length of the logits.
-        image_size: side of the images in pixels.
-        width: factor on the channels, or the six numbers of channels.
-        padding_scheme: "mnist", "malaria" or "galaxy10"; by default the one for `image_size`.
+        in_channels, num_classes, image_size: as in `create_model`.
+        width, padding_scheme: as in `template_network`.
     """
-    channels = scaled_channels(width)
-    padding = choose_padding(image_size, padding_scheme)
-    return TemplateNetwork(
-        stack_template(in_channels, channels, padding, _block, lambda _: average_pool()),
-        channels[-1],
-        num_classes,
-        smallest_side(padding),
-        stages=template_stages(channels),
+    return template_network(
+        _block,
+        in_channels=in_channels,
+        num_classes=num_classes,
+        image_size=image_size,
+        width=width,
+        padding_scheme=padding_scheme,
     )
 
 
@@ -107,9 +92,8 @@ def resnet18(*, in_channels: int, num_classes: int, image_size: int) -> Template
     ends. It is kept because the paper keeps it.
 
     Args:
-        in_channels: channels of the images.
-        num_classes: length of the logits.
-        image_size: side of the images in pixels; the network is the same for all.
+        in_channels, num_classes: as in `create_model`.
+        image_size: does not matter, the network is the same for all.
     """
     layers: list[nn.Module] = [
         _conv_norm(in_channels, 64, 7, stride=2),

@@ -35,7 +35,7 @@ __all__ = [
     "scaled_channels",
     "smallest_side",
     "stack_template",
-    "template_stages",
+    "template_network",
 ]
 
 KERNEL_SIZES = (9, 7, 7, 7, 7, 7)
@@ -146,13 +146,6 @@ def stack_template(
     return nn.Sequential(*layers)
 
 
-def template_stages(channels: Sequence[int]) -> list[Stage]:
-    """The three resolutions of `stack_template` for these channels of the six layers."""
-    ends = [*_POOL_AFTER, len(channels) - 1]
-    # Each pooling before a block moves it on by one place.
-    return [Stage(end + n, channels[end], 2**n) for n, end in enumerate(ends)]
-
-
 def average_pool() -> nn.Module:
     """2 x 2 averages on a grid centred on the maps; on even sides `nn.AvgPool2d(2)`."""
     return BlurPool2d(2, sigma=0)
@@ -216,6 +209,34 @@ class TemplateNetwork(nn.Module):
 
     def extra_repr(self) -> str:
         return f"smallest_size={self.smallest_size}, global_pool={self.global_pool}"
+
+
+def template_network(
+    block: Callable[[int, int, int, int], nn.Module],
+    *,
+    in_channels: int,
+    num_classes: int,
+    image_size: int,
+    width: Width,
+    padding_scheme: str | None = None,
+) -> TemplateNetwork:
+    """The paper's template with average pooling of `block`s, see `stack_template`.
+
+    Args:
+        width: factor on the channels, or the six numbers of channels.
+        padding_scheme: "mnist", "malaria" or "galaxy10"; by default the one for `image_size`.
+    """
+    channels = scaled_channels(width)
+    padding = choose_padding(image_size, padding_scheme)
+    ends = [*_POOL_AFTER, len(channels) - 1]
+    return TemplateNetwork(
+        stack_template(in_channels, channels, padding, block, lambda _: average_pool()),
+        channels[-1],
+        num_classes,
+        smallest_side(padding),
+        # Each pooling before a block moves it on by one place.
+        stages=[Stage(end + n, channels[end], 2**n) for n, end in enumerate(ends)],
+    )
 
 
 class FeatureMaps(nn.Module):
