@@ -10,7 +10,6 @@ from besselnet.data import (
     divide,
     split_indices,
     stratified_split,
-    take_regime,
 )
 
 
@@ -99,25 +98,6 @@ def test_groups_left_over_are_in_no_part():
     assert (len(train), len(test)) == (30, 20)
 
 
-@pytest.mark.parametrize(
-    ("family", "regime", "expected"),
-    [
-        ("mnist", "high", 12_400),
-        ("mnist", "intermediate", 1_240),
-        ("mnist", "low", 124),
-        ("other", "high", 49_600),
-        ("other", "intermediate", 4_960),
-        ("other", "low", 496),
-    ],
-)
-def test_regimes_take_the_papers_shares(family, regime, expected):
-    whole = labelled([6_200] * 10)
-    train, test = take_regime(whole, regime, family=family, seed=0)
-    assert (len(train), len(test)) == (expected, 62_000 - expected)
-    counts = train.class_counts()
-    assert counts.max() - counts.min() <= 1
-
-
 def test_divide_keeps_groups_together_unless_told_otherwise():
     whole = labelled([60, 60], torch.arange(120) // 4)
     splits = divide(whole, "cells", (0.5, 0.25, 0.25), seed=0)
@@ -149,12 +129,6 @@ def test_too_few_groups_are_refused():
     whole = labelled([10, 10], torch.zeros(20, dtype=torch.int64))
     with pytest.raises(ValueError, match="too few groups"):
         stratified_split(whole, (0.5, 0.5), seed=0, by_group=True)
-
-
-@pytest.mark.parametrize(("regime", "family"), [("tiny", "mnist"), ("low", "galaxies")])
-def test_unknown_regimes_are_refused(regime, family):
-    with pytest.raises(ValueError, match="must be one of"):
-        take_regime(labelled([5, 5]), regime, family=family, seed=0)
 
 
 def test_image_sets_refuse_what_does_not_fit():

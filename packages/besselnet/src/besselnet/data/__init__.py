@@ -19,7 +19,7 @@ from besselnet.data._registry import (
     load_data,
     register_data,
 )
-from besselnet.data._split import divide, split_indices, stratified_split, take_regime
+from besselnet.data._split import divide, split_indices, stratified_split
 
 __all__ = [
     "Augmentation",
@@ -46,5 +46,4 @@ __all__ = [
     "resize_images",
     "split_indices",
     "stratified_split",
-    "take_regime",
 ]

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +60,7 @@ def iter_images(
 
 
 def iter_deep_images(
-    paths: Iterable[Path | str], image_size: int | None, resize: Resize, **how: int | None
+    paths: Iterable[Path | str], image_size: int | None, resize: Resize, **how: Any
 ) -> Iterator[tuple[Path, torch.Tensor | Exception, int]]:
     """`iter_images` with the largest value of each file of 16-bit grey, else 0."""
     check_reading(**how)

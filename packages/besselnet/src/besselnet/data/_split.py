@@ -1,4 +1,4 @@
-"""Divide an image set: stratified by class, by whole groups, and the paper's three regimes."""
+"""Divide images: stratified by class, or by whole groups."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,7 @@ import numpy as np
 import torch
 
 from besselnet._pixels import counted
-from besselnet.checks import check_choice
 from besselnet.data._imageset import ImageSet, Provenance, Splits
-
-# Section 6 of the paper: the share of all available images that is used for training.
-_REGIMES = {
-    "mnist": {"high": 0.2, "intermediate": 0.02, "low": 0.002},
-    "other": {"high": 0.8, "intermediate": 0.08, "low": 0.008},
-}
 
 
 def split_indices(
@@ -57,21 +50,6 @@ def stratified_split(
         raise ValueError("by_group=True: must be False for an image set without groups")
     groups = imageset.groups if by_group else None
     return tuple(map(imageset.select, split_indices(imageset.labels, sizes, seed, groups)))
-
-
-def take_regime(
-    imageset: ImageSet, regime: str, *, family: str = "other", seed: int, by_group: bool = False
-) -> tuple[ImageSet, ImageSet]:
-    """The paper's High, Intermediate or Low setting: (training images, all the others as test).
-
-    `imageset` is the merged set (`Splits.merged()`); `regime` is "high", "intermediate" or "low";
-    `family` is "mnist" (20%, 2%, 0.2% for training) or "other" (80%, 8%, 0.8%).
-    """
-    check_choice("family", family, tuple(_REGIMES))
-    check_choice("regime", regime, tuple(_REGIMES[family]))
-    share = _REGIMES[family][regime]
-    train, test = stratified_split(imageset, (share, 1 - share), seed, by_group=by_group)
-    return train, test
 
 
 def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[int]:
