@@ -14,8 +14,10 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
+
+# Its rooms load when they are first used: scipy.special takes longer to import than all of besselnet.
+import scipy
 from numpy.typing import NDArray
-from scipy.special import jn_zeros, jnp_zeros, jv
 
 
 class Mode(NamedTuple):
@@ -35,11 +37,11 @@ class Mode(NamedTuple):
         v, _, k = self
         if k == 0:
             return 1 / math.sqrt(math.pi)
-        return 1 / math.sqrt(math.pi * (1 - (v / k) ** 2) * jv(v, k) ** 2)
+        return 1 / math.sqrt(math.pi * (1 - (v / k) ** 2) * scipy.special.jv(v, k) ** 2)
 
     def radial_function(self, rho: NDArray[np.float64]) -> NDArray[np.float64]:
         """N_{v,j} J_v(k_{v,j} rho)."""
-        return self.norm * jv(self.order, self.root * rho)
+        return self.norm * scipy.special.jv(self.order, self.root * rho)
 
 
 def derivative_roots(order: int, upper: float) -> NDArray[np.float64]:
@@ -50,11 +52,11 @@ def derivative_roots(order: int, upper: float) -> NDArray[np.float64]:
     """
     if order == 0:
         # J'_0 = -J_1, whose positive roots are tabulated to full precision.
-        positive = jn_zeros(1, max(1, math.ceil(upper / math.pi) + 1))
+        positive = scipy.special.jn_zeros(1, max(1, math.ceil(upper / math.pi) + 1))
         roots = np.concatenate([[0.0], positive])
     else:
         # The first root exceeds v, and neighbours are less than 2 v^{1/3} + pi apart and more than pi.
-        roots = jnp_zeros(order, max(1, math.ceil((upper - order) / math.pi) + 2))
+        roots = scipy.special.jnp_zeros(order, max(1, math.ceil((upper - order) / math.pi) + 2))
     return roots[roots <= upper]
 
 

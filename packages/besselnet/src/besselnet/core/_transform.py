@@ -19,8 +19,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.fft import fft, next_fast_len
 
 from besselnet.core._modes import ModeSet
 from besselnet.core._quadrature import PolarRule, polar_rule
@@ -77,7 +77,9 @@ def transform_rule(image_size: int, modes: ModeSet, sampling: Sampling) -> Polar
     half_root = max(mode.root for mode in modes.modes) / 2
     num_radii = max(NODES_PER_PIXEL * radius, half_root + 8 * half_root ** (1 / 3) + 10)
     num_angles = max(NODES_PER_PIXEL * 2 * math.pi * radius, 2 * modes.num_orders + 8)
-    return polar_rule(math.ceil(num_radii), 8 * next_fast_len(math.ceil(num_angles / 8), real=True))
+    return polar_rule(
+        math.ceil(num_radii), 8 * scipy.fft.next_fast_len(math.ceil(num_angles / 8), real=True)
+    )
 
 
 def analysis_tables(image_size: int, modes: ModeSet, sampling: Sampling) -> AnalysisTables:
@@ -159,9 +161,11 @@ def bessel_values(orders: NDArray[np.int64], arguments: NDArray[np.float64]) -> 
     offset = arguments - nearest * step
     grid = step * np.arange(nearest.max() + 1)
     # J_v(x) vanishes for v beyond x and a few widths x^{1/3}; orders and derivatives need room too.
-    length = next_fast_len(math.ceil(grid[-1] + 8 * grid[-1] ** (1 / 3)) + orders.max() + 2 * terms)
+    length = scipy.fft.next_fast_len(
+        math.ceil(grid[-1] + 8 * grid[-1] ** (1 / 3)) + orders.max() + 2 * terms
+    )
     angles = 2 * np.pi / length * np.arange(length)
-    derivative = fft(np.exp(1j * np.outer(grid, np.sin(angles))), axis=1).real / length
+    derivative = scipy.fft.fft(np.exp(1j * np.outer(grid, np.sin(angles))), axis=1).real / length
     values = np.zeros_like(arguments)
     power = np.ones_like(arguments)
     for term in range(1, terms + 1):
