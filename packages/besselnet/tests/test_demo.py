@@ -32,7 +32,7 @@ def test_demo_leaves_table_pictures_and_runs_and_goes_on_where_it_stopped(
         "besselnet",
         "plain CNN",
     ]
-    # An invariant network gives its answer to a turned image even before it has learned anything.
+    # An invariant network gives its answer to a rotated image even before it has learned anything.
     assert rows[0].quarter_turn_agreement == 1
     assert "besselnet train" in capsys.readouterr().out
     assert demo.run_demo(tmp_path) == rows
@@ -41,8 +41,8 @@ def test_demo_leaves_table_pictures_and_runs_and_goes_on_where_it_stopped(
 @pytest.mark.slow
 def test_demo_keeps_its_promises(tmp_path):
     ours, plain = demo.run_demo(tmp_path)
-    assert ours.turned >= 0.90
-    assert plain.turned <= 0.50
-    assert abs(ours.upright - ours.turned) <= 0.015
+    assert ours.rotated >= 0.90
+    assert plain.rotated <= 0.50
+    assert abs(ours.upright - ours.rotated) <= 0.015
     assert ours.quarter_turn_agreement == 1
     assert abs(ours.parameters / plain.parameters - 1) < 0.02

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import besselnet
 from besselnet.cli import main, program
@@ -284,6 +285,12 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
     (folder / "damaged" / "model" / "model.safetensors").write_bytes(b"\x00" * 50)
     (folder / "bad.toml").write_text("[train]\nepoch = 3\n")
     (folder / "empty").mkdir()
+    shutil.copytree(images, folder / "broken")
+    (folder / "broken" / "train" / "bars" / "0.png").write_bytes(b"nonsense")
+    for name in ("bars", "blobs"):
+        (folder / "oblong" / name).mkdir(parents=True)
+        for i in range(10):
+            Image.new("L", (8, 9), 20 * i).save(folder / "oblong" / name / f"{i}.png")
     out = ["--out", folder / "new"]
     return {
         "wrong command": (["trian"], "trian"),
@@ -322,6 +329,11 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
         "untrained alone": (["evaluate", trained, "--untrained"], "--untrained is for --rotated"),
         "no such device": (["evaluate", trained, "--device", "xyz"], "'xyz' is not available"),
         "one angle": (["evaluate", trained, "--rotated", "--angles", "1"], "angles=1: must be"),
+        "broken image": (
+            ["train", folder / "broken", "--out", folder / "a", *QUICK],
+            "(command line: --set data.options.on_error=skip)",
+        ),
+        "oblong images": (["train", folder / "oblong", "--out", folder / "a", *QUICK], "data.image_size=64"),
         "not a run": (["evaluate", images], "not a run folder"),
         "wrong part": (
             ["evaluate", trained, "--part", "all"],

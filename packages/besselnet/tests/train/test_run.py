@@ -104,7 +104,7 @@ def test_a_run_that_lost_its_end_gets_it_back(images, finished, tmp_path):
     for path in (run.folder / "model").iterdir():
         path.unlink()
     (run.folder / "results.json").unlink()
-    with pytest.raises(ValueError, match=r"has not finished: go on with .*--resume"):
+    with pytest.raises(ValueError, match=r"has not finished: continue with .*--resume"):
         load_run(run.folder)
     train_run(toy_config(images), run.folder, resume=True, quiet=True)
     assert same(weights_of(load_run(run.folder).model), weights_of(finished.model))

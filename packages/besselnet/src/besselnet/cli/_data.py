@@ -104,7 +104,8 @@ def show_command(
         raise typer.BadParameter(
             f"{output.absolute().parent} is not a folder", param_hint="--output"
         )
-    options = override({}, settings or [])
+    # As `besselnet train` has them, too.
+    options = override({}, [text.removeprefix("data.options.") for text in settings or []])
     splits = load_data(data, root=root, image_size=image_size, seed=seed, **options)
     parts = splits.parts()
     if part not in parts:

@@ -120,7 +120,7 @@ def fit(
         val_batches: evaluated after each epoch; None for no validation.
         config: see `TrainConfig`. Its `batch_size` is for whoever builds the batches.
         folder: gets the checkpoint, metrics.csv, log.txt; None writes nothing.
-        resume: go on from the checkpoint in `folder`, or from the start if there is none yet.
+        resume: continue from the checkpoint in `folder`, or from the start if there is none yet.
         fabric: the processes to train on, from `launch`, needed for more than one: each must then
             be given its own share of the same batches.
         labels: all training labels, needed for `class_weights="balanced"`.
@@ -395,7 +395,7 @@ class _Training:
         if self.folder is not None and (self.folder / CHECKPOINT_NAME).exists():
             if not resume:
                 raise ValueError(
-                    f"{self.folder} already holds a training: pass resume=True to go on with it, "
+                    f"{self.folder} already holds a training: resume it (resume=True), "
                     "or choose another folder"
                 )
             found = load_checkpoint(self.folder / CHECKPOINT_NAME)

@@ -117,7 +117,7 @@ def train_run(
             settings do not come in.
         folder: new, or that of an earlier call with the same `config` if `resume`.
         images: to train and test on; those that `config.data` names are then not loaded.
-        resume: go on where an earlier call stopped, at whatever moment that was.
+        resume: continue where an earlier call stopped, at whatever moment that was.
         quiet: print nothing.
     """
     folder = Path(folder)
@@ -191,7 +191,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     if not (folder / "model" / CONFIG_FILE).exists():
         raise ValueError(
             f"{folder}: the training has not finished: "
-            f"go on with `besselnet train --out {folder} --resume`"
+            f"continue with `besselnet train --out {folder} --resume`"
         )
     model: Any = load_network(folder / "model")
     recipe = model.recipe
@@ -216,7 +216,8 @@ def _check_square(splits: Splits, name: str) -> None:
     height, width = splits.train.image_size
     if height != width:
         raise ValueError(
-            f"{name}: images are {height} x {width} pixels, and must be square: set data.image_size"
+            f"{name}: images are {height} x {width} pixels, and must be square: "
+            "choose a size with the setting data.image_size=64, say"
         )
 
 
@@ -224,9 +225,7 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     """Refuse a folder that cannot be, or become, that of `config`."""
     if (folder / "config.json").exists():
         if not resume:
-            raise ValueError(
-                f"{folder} already holds a run: go on with it (--resume), or choose another folder"
-            )
+            raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
         changes = changed_settings(to_dict(read_run_config(folder)), to_dict(config))
         if changes:
             raise ValueError(f"cannot resume {folder} with changed settings: {'; '.join(changes)}")
