@@ -24,7 +24,7 @@ from besselnet.functional._conv import check_padding, pad_input
 from besselnet.functional._cost import cheaper_algorithm
 from besselnet.functional._orders import Geometry, mixing_matrix
 from besselnet.functional._pool import reach_before
-from besselnet.models._gated import GatedNetwork
+from besselnet.models import GatedNetwork
 from besselnet.models.template import TemplateNetwork
 from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
 
