@@ -1,6 +1,7 @@
 """What every model of the registry can do: features, stages, other heads, other channels, an outline."""
 
 import re
+import time
 
 import pytest
 import torch
@@ -145,6 +146,14 @@ def test_an_outline_has_the_parameters_of_the_model_and_leaves_no_trace(name):
     # What was made without values must not come back from a cache.
     assert torch.isfinite(model(images())).all()
     assert outline.recipe == model.recipe
+
+
+def test_outlines_of_all_models_take_little_time():
+    outline_model("besselnet_small", num_classes=10)
+    start = time.process_time()
+    for name in MODELS:
+        outline_model(name, in_channels=1, num_classes=10, image_size=SIZE)
+    assert time.process_time() - start < 2
 
 
 @pytest.fixture
