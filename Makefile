@@ -70,4 +70,4 @@ report: $(READY)  ## the tables and figures of the committed results, in docs/re
 	$(BIN)/besselnet-lab study report $(STUDIES) --out docs/results --title "Results"
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .venv-oldest .venv-newest build dist site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest packages/*/build dist site .mypy_cache .ruff_cache .pytest_cache

@@ -3,6 +3,7 @@
 import ast
 import csv
 import doctest
+import html
 import importlib.util
 import logging
 import re
@@ -15,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from besselnet.cli import main
+from besselnet.cli import main, program
 from besselnet.train import describe_settings
+from besselnet_lab.cli import program as lab_program
 from places import LAB, ROOT
 
 DOCS = {str(path.relative_to(ROOT / "docs")): path for path in (ROOT / "docs").rglob("*.md")}
@@ -39,11 +41,10 @@ FOLLOWED = {
 # Commands on those pages that are not run here, and why.
 NOT_RUN = {
     "pip install": "a test installs nothing",
-    "besselnet demo": "takes minutes; tests/study/test_demo.py runs a smaller one",
-    "torchrun": "starts processes; tests/engine/test_distributed.py does",
-    "besselnet train photos --devices 4": "starts processes; tests/engine/test_distributed.py does",
-    "besselnet study": "takes hours; tests/study runs smaller ones",
-    "besselnet train images --model": "the reader's own images",
+    "besselnet demo": "takes minutes; the library's test_demo.py runs a smaller one",
+    "torchrun": "starts processes; the library's train/test_distributed.py does",
+    "besselnet train photos --devices 4": "starts processes; train/test_distributed.py does",
+    "besselnet-lab study": "takes hours; the lab's tests run smaller ones",
 }
 # Pages with sessions of the interpreter that the tests of their own rooms run.
 SESSIONS_RUN_ELSEWHERE = {
@@ -141,7 +142,7 @@ def commands() -> dict[str, list[str]]:
     found = defaultdict(list)
     for page, text in {**TEXTS, "README.md": (ROOT / "README.md").read_text()}.items():
         for line in code_lines(text):
-            call = re.match(r"(?:besselnet|besselnet-lab|.*-m besselnet) ([a-z].*)", line)
+            call = re.match(r"(?:.*-m )?(besselnet(?:-lab)? [a-z].*)", line)
             if call:
                 found[call[1].partition("  #")[0].strip()].append(page)
     return found
@@ -149,9 +150,9 @@ def commands() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("line", sorted(commands()))
 def test_commands_and_their_options_exist(line):
-    name, *words = shlex.split(line.split("|")[0].split(">")[0])
-    known_to = next((p for p in (program(), lab_program) if name in p.commands), None)
-    assert known_to is not None, commands()[line]
+    called, name, *words = shlex.split(line.split("|")[0].split(">")[0])
+    known_to = program() if called == "besselnet" else lab_program
+    assert name in known_to.commands, commands()[line]
     command = known_to.load(name)
     if words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
@@ -241,7 +242,7 @@ def test_formulas_are_drawn(site):
 
 
 @pytest.mark.parametrize(
-    "room", ["nn", "functional", "models", "conversion", "data", "engine", "testing", "export"]
+    "room", ["nn", "functional", "models", "conversion", "data", "train", "testing", "export"]
 )
 def test_every_public_name_with_a_docstring_is_in_the_reference(site, room):
     page = (site / "api" / f"{room}.html").read_text(encoding="utf-8")
@@ -249,6 +250,39 @@ def test_every_public_name_with_a_docstring_is_in_the_reference(site, room):
     for name in module.__all__:
         thing = getattr(module, name)
         if callable(thing) and getattr(thing, "__module__", "").startswith("besselnet"):
-            # A function whose module has its name stands there under the name of both.
-            anchors = (f'id="besselnet.{room}.{name}{tail}"' for tail in ("", f".{name}"))
-            assert any(anchor in page for anchor in anchors), name
+            assert f'id="besselnet.{room}.{name}"' in page, name
+
+
+def test_listings_of_the_examples_are_shown(site):
+    page = (site / "examples.html").read_text(encoding="utf-8")
+    # Colours are put around words.
+    shown = html.unescape(re.sub(r"<[^>]+>", "", page))
+    scripts = sorted((ROOT / "examples").glob("*.py"))
+    assert len(scripts) >= 5
+    for script in scripts:
+        first, *_, last = script.read_text(encoding="utf-8").strip().splitlines()
+        assert first in shown, script.name
+        assert last in shown, script.name
+    assert "8<--" not in shown
+    assert "8 < --" not in shown
+
+
+def install_lines() -> Iterator[tuple[str, str]]:
+    """(page, line) of each line that installs or builds something."""
+    for page, text in {**TEXTS, "README.md": (ROOT / "README.md").read_text()}.items():
+        yield from ((page, line) for line in code_lines(text) if line.startswith("pip "))
+
+
+def test_what_is_installed_is_there():
+    """From a clone by its path: no index has these packages."""
+    first: dict[str, list[str]] = {}
+    for page, line in install_lines():
+        ours = [word for word in shlex.split(line, comments=True) if "besselnet" in word]
+        if ours:
+            first.setdefault(page, ours)
+        for word in ours:
+            if word.startswith("./"):
+                folder = ROOT / word.partition("[")[0]
+                assert (folder / "pyproject.toml").is_file(), (page, line)
+    for page in ("README.md", "quickstart.md", "examples.md"):
+        assert first[page][0].startswith("./packages/besselnet"), page
