@@ -1,11 +1,15 @@
 """Reading images without torch gives what the data room gives."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from besselnet._pixels import list_images, read_image
 from besselnet.data import decode_image, image_files, iter_images, reading_options
+from besselnet.train import predict
 
 CHANCE = np.random.default_rng(0)
 
@@ -81,6 +85,36 @@ def test_bits_and_pages_are_those_of_the_data_room(tmp_path):
     ((_, expected),) = iter_images([path], image_size=9, channels=1, **options)
     assert np.array_equal(found, expected.numpy())
     np.testing.assert_allclose(found[0], np.asarray(second) / 4095, rtol=1e-6)
+
+
+class Brightness(torch.nn.Linear):
+    """Logits of the mean of an image, so that the answers tell how it was read."""
+
+    def __init__(self):
+        super().__init__(1, 2)
+        self.seen = []
+
+    def forward(self, images):
+        self.seen.append(images)
+        return super().forward(images.mean((1, 2, 3))[:, None])
+
+
+def test_prediction_reads_files_as_the_training_did(tmp_path):
+    values = np.full((6, 6), 2048, dtype=np.uint16)
+    path = tmp_path / "camera.tif"
+    Image.fromarray(values * 0).save(path, save_all=True, append_images=[Image.fromarray(values)])
+    data = SimpleNamespace(options={"bits": 12, "page": 1, "on_error": "skip"})
+    run = SimpleNamespace(
+        config=SimpleNamespace(data=data),
+        model=Brightness(),
+        image_size=6,
+        in_channels=1,
+        classes=("a", "b"),
+    )
+    (answer,) = predict(run, [path])
+    assert answer.error is None
+    (images,) = run.model.seen
+    torch.testing.assert_close(images, torch.full((1, 1, 6, 6), 2048 / 4095))
 
 
 def damaged(folder):

@@ -134,6 +134,8 @@ def _report(failures: list[str], total: int, on_error: str) -> None:
     if not failures:
         return
     message = f"{failures[0]} ({len(failures)} of {counted(total, 'file')} cannot be read)"
+    if len(failures) == total:
+        raise ValueError(message)
     if on_error == "raise":
         raise ValueError(f"{message}; to leave such files out, {option_hint('on_error', 'skip')}")
     warnings.warn(f"left out: {message}", stacklevel=4)
