@@ -333,7 +333,10 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
             ["train", folder / "broken", "--out", folder / "a", *QUICK],
             "(command line: --set data.options.on_error=skip)",
         ),
-        "oblong images": (["train", folder / "oblong", "--out", folder / "a", *QUICK], "data.image_size=64"),
+        "oblong images": (
+            ["train", folder / "oblong", "--out", folder / "a", *QUICK],
+            "data.image_size=64",
+        ),
         "not a run": (["evaluate", images], "not a run folder"),
         "wrong part": (
             ["evaluate", trained, "--part", "all"],

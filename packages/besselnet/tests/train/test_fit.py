@@ -130,6 +130,42 @@ def test_the_moving_average_is_the_result_and_is_what_validation_sees():
     assert history.rows[-1]["val_loss"] == pytest.approx(loss.item(), rel=1e-5)
 
 
+class Numbered(ToyBatches):
+    """Batches that can say which images they hold."""
+
+    def indices(self, index):
+        generator = torch.Generator().manual_seed(self.epoch)
+        return torch.randperm(len(self.labels), generator=generator).split(self.batch_size)[index]
+
+
+class Curious(nn.Module):
+    """A model that is told which images come next."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = toy_model()
+        self.told, self.seen = [], []
+
+    def begin_batch(self, indices):
+        self.told.append(indices)
+
+    def forward(self, x):
+        if self.training:
+            self.seen.append(x.clone())
+        return self.inner(x)
+
+
+def test_a_model_that_asks_is_told_which_images_come():
+    model, batches = Curious(), Numbered(61)
+    fit(model, batches, ToyBatches(), quick(epochs=2, accumulate=3), quiet=True)
+    assert len(model.told) == len(model.seen) == 2 * len(batches)
+    for indices, images in zip(model.told, model.seen):
+        assert torch.equal(batches.images[indices], images)
+    unnumbered = Curious()
+    fit(unnumbered, ToyBatches(), None, quick(epochs=1), quiet=True)
+    assert unnumbered.told == []
+
+
 def test_further_metrics_get_a_column(tmp_path):
     metrics = {"val_f1": MulticlassF1Score(2)}
     history = fit(toy_model(), ToyBatches(), ToyBatches(), quick(), tmp_path, metrics=metrics)
@@ -244,7 +280,7 @@ def test_a_finished_training_resumes_to_its_result(tmp_path):
 
 def test_a_folder_with_a_training_is_not_overwritten(tmp_path):
     fit(toy_model(), ToyBatches(), None, quick(), tmp_path)
-    with pytest.raises(ValueError, match="already holds a training: pass resume=True"):
+    with pytest.raises(ValueError, match="already holds a training: resume it"):
         fit(toy_model(), ToyBatches(), None, quick(), tmp_path)
 
 

@@ -38,7 +38,7 @@ class OnnxClassifier:
 
     Args:
         path: the file.
-        device: "cpu", or "cuda" with a build of onnxruntime that has it.
+        device: "cpu", "cuda" with a build of onnxruntime that has it, or "auto", the best that it has.
         threads: of onnxruntime; as many as it chooses itself if not given.
 
     Attributes:
@@ -54,6 +54,9 @@ class OnnxClassifier:
         path = Path(path)
         if not path.is_file():
             raise ValueError(f"{path}: no such file")
+        if device == "auto":
+            has_cuda = _PROVIDERS["cuda"] in runtime.get_available_providers()
+            device = "cuda" if has_cuda else "cpu"
         provider = _PROVIDERS.get(device)
         if provider not in runtime.get_available_providers():
             raise ValueError(f"device={device!r}: this onnxruntime can use {_devices(runtime)}")

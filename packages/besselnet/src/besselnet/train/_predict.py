@@ -19,10 +19,10 @@ def predict(run: Run, paths: Iterable[Path | str], *, batch_size: int = 64) -> I
     with `error` set, and the work goes on.
     """
     check_count("batch_size", batch_size)
-    return _predict(run, paths, batch_size)
+    return _in_batches(run, paths, batch_size)
 
 
-def _predict(run: Run, paths: Iterable[Path | str], batch_size: int) -> Iterator[Prediction]:
+def _in_batches(run: Run, paths: Iterable[Path | str], batch_size: int) -> Iterator[Prediction]:
     options = reading_options(run.config.data.options)
     waiting: list[tuple[Path, Tensor | Exception]] = []
     found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
