@@ -78,10 +78,10 @@ class _Watch(TorchFunctionMode):
         self.derived: dict[int, Tensor] = {id(images): images}
         # Those of them whose last two dimensions are no longer rows and columns.
         self.rearranged: set[int] = set()
-        # Modules that are running, and the turned inputs of the innermost layer.
+        # Modules that are running, and the rotated inputs of the innermost layer.
         self.running: list[str] = []
         self.inside_layer = 0
-        self.turned_inputs: list[Any] = []
+        self.rotated_inputs: list[Any] = []
 
     def add_hooks(self) -> None:
         for name, module in self.model.named_modules():
@@ -109,12 +109,12 @@ class _Watch(TorchFunctionMode):
         self.inside_layer += 1
         if self.inside_layer == 1:
             self.inputs = args, kwargs
-            self.turned_inputs = self._turned(args, kwargs)
+            self.rotated_inputs = self._rotated(args, kwargs)
 
     def _leave_layer(self, name: str, module: nn.Module, output: Any) -> None:
         # A method of the class: `forward` alone, without these hooks.
         if self.inside_layer == 1:
-            self._judge(name, module, module.forward, *self.inputs, output, self.turned_inputs)
+            self._judge(name, module, module.forward, *self.inputs, output, self.rotated_inputs)
         self.inside_layer -= 1
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -122,15 +122,15 @@ class _Watch(TorchFunctionMode):
         if self.inside_layer:
             return func(*args, **kwargs)
         # Before the call, which may work in place.
-        turned = self._turned(args, kwargs)
+        rotated = self._rotated(args, kwargs)
         output = func(*args, **kwargs)
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(output)):
             name = self.running[-1] if self.running else ""
-            self._judge(name, func, func, args, kwargs, output, turned)
+            self._judge(name, func, func, args, kwargs, output, rotated)
         return output
 
-    def _turned(self, args: Any, kwargs: Any) -> list[Any]:
-        """The arguments with all maps turned, for each turn; none if there are no maps to turn."""
+    def _rotated(self, args: Any, kwargs: Any) -> list[Any]:
+        """The arguments with all maps rotated, for each turn; none if there are no maps."""
         if not any(self._is_map(leaf) for leaf in tree_leaves((args, kwargs))):
             return []
         return [
@@ -157,7 +157,7 @@ class _Watch(TorchFunctionMode):
         args: Any,
         kwargs: Any,
         output: Any,
-        turned_inputs: list[Any],
+        rotated_inputs: list[Any],
     ) -> None:
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if id(leaf) in self.derived]
         if not inputs:
@@ -173,10 +173,10 @@ class _Watch(TorchFunctionMode):
             if len(known) == len(inputs):
                 self._note(f"{kind} in {name or 'the model'} rearranges the maps; what follows it")
             return
-        if not turned_inputs:
+        if not rotated_inputs:
             return
         try:
-            again = [call(*turned, **named) for turned, named in turned_inputs]
+            again = [call(*given, **named) for given, named in rotated_inputs]
         except (RuntimeError, TypeError, ValueError) as refusal:
             self.notes.append(
                 f"{kind} in {name or 'the model'} cannot be run again on rotated maps: {refusal}"
@@ -188,18 +188,19 @@ class _Watch(TorchFunctionMode):
             self.faults.append(broken(name, step, kind, size, error))
             return
         new_size = pair(outputs[0].shape[-2:]) if outputs[0].dim() == 4 else size
-        factor, advice, repair = (
-            layer_aliasing(step, size, new_size)
-            if isinstance(step, nn.Module)
-            else function_aliasing(kind, args, kwargs, size, new_size)
-        )
+        repair = None
+        if isinstance(step, nn.Module):
+            factor, advice = kept_share(step, size, new_size), ""
+            repair = layer_repair(step)
+        else:
+            factor, advice = kept_share_of_function(kind, args, kwargs, size, new_size)
         if factor > 1:
-            why = f"keeps one sample in {factor:g} without a blur{advice}"
+            why = f"keeps one sample in {factor:g} without a blur{advice and '; '}{advice}"
             self.faults.append(Fault(name, kind, why, 0.0, repair))
 
     @staticmethod
     def _error(turn: Turn, outputs: list[Tensor], again: Any) -> float:
-        """How far what came out for turned maps is from the turned outputs, relatively."""
+        """How far what came out for rotated maps is from the rotated outputs, relatively."""
         largest = 0.0
         responses = [leaf for leaf in tree_leaves(again) if isinstance(leaf, Tensor)]
         for output, response in zip(outputs, responses):
@@ -247,8 +248,7 @@ def layer_fault(layer: nn.Module, size: tuple[int, int]) -> tuple[str, str | Non
         if uneven:
             return uneven, "padding" if layer.padding == "same" else "stride"
     if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
-        why = sliding_fault(layer, size) or "its windows are not centred"
-        return why, "pool" if isinstance(repaired_pool(layer), nn.Module) else None
+        return sliding_fault(layer, size) or "its windows are not centred", layer_repair(layer)
     if isinstance(layer, nn.LayerNorm):
         return "scales each position by a weight of its own", None
     if isinstance(layer, nn.Upsample):
@@ -257,56 +257,58 @@ def layer_fault(layer: nn.Module, size: tuple[int, int]) -> tuple[str, str | Non
     return f"the output of {kind}({layer.extra_repr()}) does not rotate with its input", None
 
 
+def layer_repair(layer: nn.Module) -> str | None:
+    """The repair for a layer that drops samples."""
+    if isinstance(layer, nn.Conv2d | BesselConv2d):
+        return "stride"
+    is_pool = isinstance(layer, nn.MaxPool2d | nn.AvgPool2d)
+    return "pool" if is_pool and isinstance(repaired_pool(layer), nn.Module) else None
+
+
 def flattening(size: tuple[int, int]) -> str:
     return f"makes inputs of the {size[0]} x {size[1]} positions of a map, and positions rotate"
 
 
-# One sample in how many a step keeps without a low-pass before; advice in words; the repair for it.
-Aliasing = tuple[float, str, str | None]
-NO_ALIASING: Aliasing = (1, "", None)
+def kept_share(layer: nn.Module, size: tuple[int, int], new_size: tuple[int, int]) -> float:
+    """One sample in how many a layer keeps, without a low-pass before.
 
-
-def layer_aliasing(layer: nn.Module, size: tuple[int, int], new_size: tuple[int, int]) -> Aliasing:
-    """An average over windows that reach from sample to sample is a blur; a maximum over them is none."""
+    An average over windows that reach from sample to sample is a low-pass; a maximum over them is none.
+    """
     if isinstance(layer, nn.Conv2d | BesselConv2d):
-        return max(layer.stride), "", "stride"
+        return max(layer.stride)
     if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
         stride = max(window_stride(layer))
-        if isinstance(layer, nn.AvgPool2d) and max(pair(layer.kernel_size)) >= stride:
-            return NO_ALIASING
-        return stride, "", "pool" if isinstance(repaired_pool(layer), nn.Module) else None
+        blurs = isinstance(layer, nn.AvgPool2d) and max(pair(layer.kernel_size)) >= stride
+        return 1 if blurs else stride
     if isinstance(layer, nn.Upsample):
-        return shrinking(layer.mode, size, new_size), "", None
-    return NO_ALIASING
+        return shrinking(layer.mode, size, new_size)
+    return 1
 
 
-def function_aliasing(
+def kept_share_of_function(
     kind: str, args: Any, kwargs: Any, size: tuple[int, int], new_size: tuple[int, int]
-) -> Aliasing:
-    """The same for a function that a ``forward`` calls."""
+) -> tuple[float, str]:
+    """The same for a function that a ``forward`` calls, and what to do about it."""
 
     def argument(position: int, name: str) -> Any:
         return kwargs.get(name, args[position] if len(args) > position else None)
 
     if kind in ("max_pool2d", "avg_pool2d"):
-        window = argument(1, "kernel_size")
-        stride = max(pair(argument(2, "stride") or window))
-        if kind == "avg_pool2d" and max(pair(window)) >= stride:
-            return NO_ALIASING
-        layer = "MaxPool2d" if kind == "max_pool2d" else "AvgPool2d"
-        return stride, f"; as an nn.{layer} it can be repaired", None
+        twin = nn.MaxPool2d if kind == "max_pool2d" else nn.AvgPool2d
+        layer = twin(argument(1, "kernel_size"), argument(2, "stride") or None)
+        return kept_share(layer, size, new_size), f"as an nn.{twin.__name__} it can be repaired"
     if kind == "conv2d":
         stride = max(pair(argument(3, "stride") or 1))
-        return stride, "; as an nn.Conv2d it can be converted", None
+        return stride, "as an nn.Conv2d it can be converted"
     if kind == "interpolate" and not argument(7, "antialias"):
-        factor = shrinking(argument(3, "mode") or "nearest", size, new_size)
-        return factor, "; antialias=True blurs", None
+        mode = argument(3, "mode") or "nearest"
+        return shrinking(mode, size, new_size), "antialias=True blurs"
     if kind == "__getitem__":
         index = args[1] if isinstance(args[1], tuple) else (args[1],)
         places = index[-2:] if any(part is Ellipsis for part in index) else index[2:]
         steps = [part.step or 1 for part in places if isinstance(part, slice)]
-        return max(steps, default=1), "; BlurPool2d blurs", None
-    return NO_ALIASING
+        return max(steps, default=1), "BlurPool2d blurs"
+    return 1, ""
 
 
 def shrinking(mode: str, size: tuple[int, int], new_size: tuple[int, int]) -> float:

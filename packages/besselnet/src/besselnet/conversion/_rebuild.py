@@ -1,5 +1,6 @@
 """Layers made anew with other numbers of inputs: the repair "flatten" and the factor on the width."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -72,11 +73,10 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
         return round(wide)
 
     for name, layer in list(model.named_modules()):
-        remake = _REMAKE.get(type(layer))
         # A single layer has nothing between its ends.
-        if remake is None or not name:
+        if type(layer) not in _REMADE or not name:
             continue
-        new = remake(
+        new = _remade(
             layer,
             (lambda n: n) if name in readers else (lambda n, name=name: times(name, n)),
             (lambda n: n) if name == last else (lambda n, name=name: times(name, n)),
@@ -104,48 +104,27 @@ def _ends(model: nn.Module, images: Tensor) -> tuple[set[str], str]:
 
 Channels = Callable[[int], int]
 
+_REMADE = (
+    *(nn.Conv2d, nn.ConvTranspose2d, nn.Linear),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.InstanceNorm2d, nn.GroupNorm),
+)
+_INPUTS = ("in_channels", "in_features", "num_features", "num_channels")
+_OUTPUTS = ("out_channels", "out_features")
 
-def _conv(layer: Any, inputs: Channels, outputs: Channels) -> nn.Module:
-    depthwise = layer.groups == layer.in_channels > 1
-    settings: dict[str, Any] = {
-        "groups": inputs(layer.groups) if depthwise else layer.groups,
-        "bias": layer.bias is not None,
-        "padding_mode": layer.padding_mode,
-    }
-    if isinstance(layer, nn.ConvTranspose2d):
-        settings["output_padding"] = layer.output_padding
-    made: nn.Module = type(layer)(
-        inputs(layer.in_channels),
-        outputs(layer.out_channels),
-        layer.kernel_size,
-        stride=layer.stride,
-        padding=layer.padding,
-        dilation=layer.dilation,
-        **settings,
-    )
+
+def _remade(layer: Any, inputs: Channels, outputs: Channels) -> nn.Module:
+    """A layer with the settings of another, and other numbers of channels."""
+    settings: dict[str, Any] = {}
+    for name in inspect.signature(type(layer)).parameters:
+        if name in ("device", "dtype"):
+            continue
+        value = getattr(layer, name)
+        if name == "bias":
+            value = value is not None
+        elif name in _INPUTS or (name == "groups" and value == layer.in_channels > 1):
+            value = inputs(value)
+        elif name in _OUTPUTS:
+            value = outputs(value)
+        settings[name] = value
+    made: nn.Module = type(layer)(**settings)
     return made
-
-
-def _linear(layer: nn.Linear, inputs: Channels, outputs: Channels) -> nn.Module:
-    return nn.Linear(inputs(layer.in_features), outputs(layer.out_features), layer.bias is not None)
-
-
-def _norm(layer: Any, inputs: Channels, outputs: Channels) -> nn.Module:
-    settings = (layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
-    made: nn.Module = type(layer)(inputs(layer.num_features), *settings)
-    return made
-
-
-def _group_norm(layer: nn.GroupNorm, inputs: Channels, outputs: Channels) -> nn.Module:
-    return nn.GroupNorm(layer.num_groups, inputs(layer.num_channels), layer.eps, layer.affine)
-
-
-_REMAKE: dict[type[nn.Module], Callable[..., nn.Module]] = {
-    nn.Conv2d: _conv,
-    nn.ConvTranspose2d: _conv,
-    nn.Linear: _linear,
-    nn.BatchNorm1d: _norm,
-    nn.BatchNorm2d: _norm,
-    nn.InstanceNorm2d: _norm,
-    nn.GroupNorm: _group_norm,
-}
