@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves, tree_map
 
-from besselnet.conversion._layers import repaired_pool
+from besselnet.conversion._layers import pair, repaired_pool
 from besselnet.conversion._report import Fault
-from besselnet.nn import BesselConv2d, evaluating
-from besselnet.nn._sizes import pair, sliding_fault, window_stride
+from besselnet.nn import BesselConv2d, evaluating, sliding_fault, window_stride
 from besselnet.testing import ROUNDING
 
 __all__ = ["find_faults"]

@@ -7,11 +7,10 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from besselnet.checks import check_choice, check_count, check_number
+from besselnet.checks import check_choice, check_count, check_number, check_pair
 from besselnet.conversion._report import LayerChange
 from besselnet.functional import RESPONSES, BasisSpec, Response
-from besselnet.nn import BesselConv2d, BlurPool2d
-from besselnet.nn._sizes import pair, window_stride
+from besselnet.nn import BesselConv2d, BlurPool2d, window_stride
 
 __all__ = [
     "ENLARGED",
@@ -19,6 +18,7 @@ __all__ = [
     "Options",
     "change",
     "count_parameters",
+    "pair",
     "repaired_pool",
     "replacement",
 ]
@@ -233,6 +233,11 @@ def change(name: str, before: nn.Module, after: nn.Module) -> LayerChange:
 
 def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
+
+
+def pair(value: object) -> tuple[int, int]:
+    """A setting for rows and for columns."""
+    return check_pair("setting", value, least=0)
 
 
 def summary(layer: nn.Module) -> str:

@@ -18,7 +18,7 @@ from besselnet.conversion._rebuild import mend_flatten, widened
 from besselnet.conversion._report import ConversionReport, Fault, KeptLayer, LayerChange
 from besselnet.conversion._run import measure, run
 from besselnet.functional import Response
-from besselnet.nn._sizes import first_channels
+from besselnet.nn import first_channels
 from besselnet.testing import plane_waves
 
 __all__ = ["convert", "convert_with_report"]

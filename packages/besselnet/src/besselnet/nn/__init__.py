@@ -4,7 +4,15 @@ from besselnet.nn._conv import BesselConv2d
 from besselnet.nn._eval_mode import evaluating
 from besselnet.nn._norm import AttentiveNorm2d
 from besselnet.nn._pool import BlurPool2d
-from besselnet.nn._sizes import SizeReport, check_size, exact_sizes, suggest_size
+from besselnet.nn._sizes import (
+    SizeReport,
+    check_size,
+    exact_sizes,
+    first_channels,
+    sliding_fault,
+    suggest_size,
+    window_stride,
+)
 from besselnet.nn._transform import FourierBesselTransform
 
 __all__ = [
@@ -16,5 +24,8 @@ __all__ = [
     "check_size",
     "evaluating",
     "exact_sizes",
+    "first_channels",
+    "sliding_fault",
     "suggest_size",
+    "window_stride",
 ]
