@@ -40,8 +40,8 @@ class TestDecomposition:
         """A smooth picture comes back within 2%, as the transform promises."""
         assert [row.title for row in self.found.rows] == [
             "as it is",
-            "turned by 90°",
-            "turned by 25°",
+            "rotated by 90°",
+            "rotated by 25°",
             "mirrored",
         ]
         assert all(row.difference < 0.02 for row in self.found.rows)
@@ -86,7 +86,7 @@ class TestTurning:
 
     def test_wrong_size(self):
         with pytest.raises(
-            ValueError, match=r"picture has shape \(28, 28\): allowed is \(29, 29\)"
+            ValueError, match=r"picture has shape \(28, 28\): must be \(29, 29\)"
         ):
             turned_maps(torch.zeros(28, 28))
 
@@ -142,7 +142,7 @@ def test_orientations_are_one_picture_turned():
     assert_same(shown.pictures[1], torch.rot90(shown.pictures[0]), ROUNDING)
     assert not torch.allclose(shown.pictures[2], shown.pictures[0])
     labels = [axes.get_xlabel() for axes in draw_orientations(shown).axes]
-    assert labels == ["as it is", "turned by 90°", "turned by 33°"]
+    assert labels == ["as it is", "rotated by 90°", "rotated by 33°"]
 
 
 class TestWhereTheyComeFrom:
@@ -196,7 +196,7 @@ class TestDatasets:
         assert "mnist: not here (besselnet data fetch mnist)" in absent
         assert any(line.startswith("galaxy10: not here") for line in absent)
         assert [len(e.images) for e in examples] == [4] * len(examples)
-        assert examples[1].title == "the same, turned by any angle"
+        assert examples[1].title == "the same, rotated by any angle"
         assert not torch.equal(examples[0].images, examples[1].images)
         assert len(draw_datasets(examples[:3]).subfigs) == 3
 

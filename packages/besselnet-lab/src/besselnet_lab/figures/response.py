@@ -131,7 +131,7 @@ def draw_response(steps: ResponseSteps) -> Figure:
     places = np.arange(len(steps.sizes))
     for shift, values, label, colour in (
         (-0.2, steps.sizes, "image upright", LINES[1].color),
-        (0.2, steps.turned_sizes, "turned by 90°", LINES[2].color),
+        (0.2, steps.turned_sizes, "rotated by 90°", LINES[2].color),
     ):
         bars.bar(places + shift, values, width=0.4, label=label, color=colour)
     bars.set(xticks=places, xlabel="order v", title="5. multiply, add over j (sizes)")

@@ -46,7 +46,7 @@ def move_objects(objects: Tensor, seed: int = 0) -> MovedObjects:
     """Place three small pictures (3, 24, 24), dark at their rims, in a scene, then elsewhere."""
     side = objects.shape[-1]
     if objects.shape != (len(PLACES), 24, 24):
-        raise ValueError(f"objects has shape {tuple(objects.shape)}: allowed is (3, 24, 24)")
+        raise ValueError(f"objects has shape {tuple(objects.shape)}: must be (3, 24, 24)")
     scenes = torch.zeros(2, SCENE, SCENE)
     for picture, places in zip(objects, PLACES):
         for scene, (y, x) in zip(scenes, places):

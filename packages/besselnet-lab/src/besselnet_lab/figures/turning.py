@@ -80,7 +80,7 @@ def turned_maps(
     """Show a picture of 29 x 29 pixels to the paper's four layers, at each angle."""
     if picture.shape != (PAPER_SIZE, PAPER_SIZE):
         raise ValueError(
-            f"picture has shape {tuple(picture.shape)}: allowed is ({PAPER_SIZE}, {PAPER_SIZE})"
+            f"picture has shape {tuple(picture.shape)}: must be ({PAPER_SIZE}, {PAPER_SIZE})"
         )
     pictures = torch.cat([turn_images(picture[None, None], angle) for angle in angles])
     models = networks(PAPER_KERNELS, seed=seed)
@@ -105,7 +105,7 @@ def draw_turned_maps(turned: TurnedMaps) -> Figure:
         low_output, high_output = _range(output)
         for row, (axes, angle, change) in enumerate(zip(grid, turned.angles, turned.change(name))):
             show(axes[0], turned.pictures[row])
-            axes[0].set_ylabel(f"turned by {angle:g}°" if angle else "upright", fontsize=SMALL)
+            axes[0].set_ylabel(f"rotated by {angle:g}°" if angle else "upright", fontsize=SMALL)
             for column, maps in enumerate(layers, start=1):
                 low, high = _range(maps)
                 show(axes[column], maps[row], cmap=SEQUENTIAL, low=low, high=high)
@@ -166,13 +166,13 @@ def draw_following_frame(following: FollowingMaps, frame: int) -> Figure:
     names = list(following.maps)
     figure = new_figure(5.6)
     angle = following.angles[frame]
-    figure.suptitle(f"image turned by {angle:3.0f}°", fontsize="x-large")
+    figure.suptitle(f"image rotated by {angle:3.0f}°", fontsize="x-large")
     grid = figure.subplots(2, 1 + len(names))
     show(grid[0, 0], following.pictures[frame])
     show(grid[1, 0], following.pictures[0])
     grid[0, 0].set_title("image", fontsize="large")
     grid[0, 0].set_ylabel("turning", fontsize="large")
-    grid[1, 0].set_ylabel("turned back:\nshould stand still", fontsize="large")
+    grid[1, 0].set_ylabel("rotated back:\nshould stand still", fontsize="large")
     for column, name in enumerate(names, start=1):
         low, high = _range(following.maps[name])
         for axes, maps in zip(grid[:, column], (following.maps[name], following.turned_back[name])):

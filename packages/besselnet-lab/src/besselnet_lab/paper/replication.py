@@ -5,6 +5,7 @@ defaults each is the library's model.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -162,7 +163,11 @@ def _register() -> None:
         "bcnn_o2_plus": ("O(2)", "soft", (-2, 0, 2)),
         "bcnn_so2_strong": ("SO(2)", "strong", None),
     }
-    builders = {**dict.fromkeys(bcnns, bcnn), "cnn": cnn, "besselnet_small": besselnet_small}
+    builders: dict[str, Callable[..., nn.Module]] = {
+        **dict.fromkeys(bcnns, bcnn),
+        "cnn": cnn,
+        "besselnet_small": besselnet_small,
+    }
     for name, build in builders.items():
         info = model_info(name)
         fixed = dict(zip(("symmetry", "cutoff", "scales"), bcnns.get(name, ())))

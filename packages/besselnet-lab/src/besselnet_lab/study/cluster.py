@@ -93,7 +93,7 @@ def run_cluster(
             try:
                 while True:
                     if stop.signal_number:
-                        raise Interrupted("stopped; run again to go on", stop.signal_number)
+                        raise Interrupted("stopped; run again to continue", stop.signal_number)
                     while len(running) < _places(ray, cpus) and (cell := tally.next()) is not None:
                         job = as_job(cell, study, store.folder.resolve())
                         running[task.remote(job, token.name, cpus)] = _Submitted(

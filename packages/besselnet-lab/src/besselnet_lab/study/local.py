@@ -74,7 +74,7 @@ def run_local(
         try:
             while True:
                 if stop.signal_number:
-                    raise Interrupted("stopped; run again to go on", stop.signal_number)
+                    raise Interrupted("stopped; run again to continue", stop.signal_number)
                 for worker in crew:
                     if worker.cell is None and (cell := tally.next()) is not None:
                         worker.give(cell, study, store)
