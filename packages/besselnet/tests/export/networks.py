@@ -82,15 +82,19 @@ def network(name: str, in_channels: int = 1, image_size: int = 28) -> nn.Module:
     model = create_model(
         name, in_channels=in_channels, num_classes=3, image_size=image_size, **NETWORKS[name]
     )
-    for module in model.modules():
-        if isinstance(getattr(module, "momentum", None), float):
-            module.momentum = 1.0
+    norms = {
+        m: m.momentum for m in model.modules() if isinstance(getattr(m, "momentum", None), float)
+    }
+    for norm in norms:
+        norm.momentum = 1.0
     branches = getattr(model, "branches", [model])
     noise = torch.rand(32, in_channels, image_size, image_size)
     seen = torch.cat([images(32, in_channels, image_size), noise])
     with torch.no_grad():
         for branch in branches:
             branch.train()(seen)
+    for norm, momentum in norms.items():
+        norm.momentum = momentum
     return model.eval()
 
 
