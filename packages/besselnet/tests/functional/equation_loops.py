@@ -33,13 +33,15 @@ def read_pixel(channel, row, column, padding_mode):
 def complex_weights(weight, modes):
     """kappa[o][c][(v, j)] from the layout of the layer's weights."""
     kappa = np.empty((*weight.shape[:2], len(modes)), dtype=complex)
-    imaginary = len(modes)
-    for i, mode in enumerate(modes.modes):
-        kappa[..., i] = weight[..., i]
-        if mode.order > 0:
-            kappa[..., i] += 1j * weight[..., imaginary]
-            imaginary += 1
-    assert imaginary == weight.shape[2]
+    start = 0
+    for v in range(modes.num_orders):
+        of_order = [i for i, mode in enumerate(modes.modes) if mode.order == v]
+        for place, i in enumerate(of_order):
+            kappa[..., i] = weight[..., start + place]
+            if v > 0:
+                kappa[..., i] += 1j * weight[..., start + len(of_order) + place]
+        start += len(of_order) * (2 if v else 1)
+    assert start == weight.shape[2]
     return kappa
 
 

@@ -1,15 +1,11 @@
 """The tables of a layer and what decides them."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
-from scipy.special import jv
 
 from besselnet.core import sampled_basis
-from besselnet.functional import BasisSpec
+from besselnet.functional import BasisSpec, mixing_matrix
 from tolerances import FLOAT64, assert_same
 
 
@@ -29,58 +25,37 @@ def test_maps_per_output_channel(symmetry, maps):
     assert BasisSpec.checked(7, cutoff="soft", symmetry=symmetry).num_maps == maps
 
 
-def test_tables_are_real_parts_then_imaginary_parts():
+def test_tables_lie_order_by_order_cosines_then_sines():
     spec = BasisSpec.checked(5, cutoff="soft", scales=(-2, 0, 2))
     for size, table in zip((3, 5, 7), spec.tables(dtype=torch.float64)):
-        taps = sampled_basis(size, spec.modes, "bilinear")
-        whole = [m.order > 0 for m in spec.modes.modes]
-        expected = np.concatenate([taps.real, taps.imag[whole]])
-        assert np.array_equal(table.numpy(), expected)
-        # What is left out is zero.
-        assert np.abs(taps.imag[np.logical_not(whole)]).max() < 1e-15
+        taps = sampled_basis(size, spec.modes, "cubic")
+        orders = np.array([m.order for m in spec.modes.modes])
+        for v, (cosines, sines) in enumerate(spec.order_slices):
+            assert np.array_equal(table[cosines].numpy(), taps[orders == v].real)
+            if v:
+                assert np.array_equal(table[sines].numpy(), taps[orders == v].imag)
+            else:
+                # What is left out is zero.
+                assert sines.start == sines.stop
+                assert np.abs(taps[orders == 0].imag).max() < 1e-15
 
 
-@pytest.mark.parametrize("kernel_size", [1, 2, 5, 9])
-def test_norms_of_the_authors_are_factors_on_the_filters(kernel_size):
-    """The factor of a mode is that of its norms on the disc of radius (k - 1) / 2 and on the unit disc."""
-    options = {"cutoff": "soft", "scales": (0, 2)}
-    unit = BasisSpec.checked(kernel_size, **options)
-    authors = BasisSpec.checked(kernel_size, mode_norms="authors", **options)
-    assert unit != authors
-    radius = max(1.0, (kernel_size - 1) / 2)
-    modes = unit.modes.modes
-    norms = [
-        [
-            np.sqrt(quad(lambda r, m=m: r * jv(m.order, m.root * r) ** 2, 0, r, limit=200)[0])
-            for m in modes
-        ]
-        for r in (1.0, radius)
+@pytest.mark.parametrize("symmetry", ["SO(2)", "O(2)"])
+def test_expansion_and_mixing_are_the_same_bilinear_form(symmetry):
+    """Maps of random coefficients: by the dense table of the direct algorithm, and product by product."""
+    spec = BasisSpec.checked(7, cutoff="soft", symmetry=symmetry)
+    weight = torch.randn(2, 3, spec.num_weights, dtype=torch.float64)
+    phi = torch.randn(3, spec.num_weights, dtype=torch.float64)
+    signed = torch.cat([phi, -phi, torch.zeros(3, 1, dtype=torch.float64)], 1)
+    dense = torch.einsum("ocn,cnm->om", weight, signed[:, spec.expansion()])
+    matrix = mixing_matrix(weight, spec.plan)  # (2, O, F, C)
+    maps = [
+        torch.einsum("ofc,cf->o", matrix[number, :, run.filters], phi[:, run.filters])
+        for run in spec.plan.products
+        for number in range(run.num_maps)
     ]
-    factor = np.array(norms[0]) / np.array(norms[1])
-    factor = np.concatenate([factor, factor[[m.order > 0 for m in modes]]])[:, None, None]
-    for one, other in zip(unit.tables(dtype=torch.float64), authors.tables(dtype=torch.float64)):
-        assert np.allclose(one.numpy() * factor, other.numpy(), rtol=1e-9, atol=1e-15)
-
-
-@pytest.mark.parametrize("kernel_size", [3, 7, 9])
-def test_filters_of_the_published_code(kernel_size):
-    """Pixel by pixel: J_v(k rho) exp(-i v theta) on a grid from -1 to 1, over the norm of its pixels."""
-    spec = BasisSpec.checked(kernel_size, mode_norms="authors-pixels", sampling="point")
-    half = kernel_size // 2
-    expected = []
-    for mode in spec.modes.modes:
-        norm = 2 * math.pi * sum(r * jv(mode.order, mode.root * r) ** 2 for r in range(half + 1))
-        taps = np.zeros((kernel_size, kernel_size), dtype=complex)
-        for i, j in np.ndindex(taps.shape):
-            y, x = 1 - i / half, j / half - 1  # up and right, as everywhere here
-            if math.hypot(x, y) <= 1 + 1e-9:
-                turn = np.exp(-1j * mode.order * math.atan2(y, x))
-                taps[i, j] = jv(mode.order, mode.root * math.hypot(x, y)) * turn / math.sqrt(norm)
-        expected.append(taps)
-    whole = [mode.order > 0 for mode in spec.modes.modes]
-    expected = np.concatenate([np.real(expected), np.imag(expected)[whole]])
-    (table,) = spec.tables(dtype=torch.float64)
-    assert_same(table, torch.tensor(expected), FLOAT64.equation)
+    assert_same(torch.stack(maps, 1), dense, FLOAT64.rounding)
+    assert spec.plan.multiply_adds == int((spec.expansion() < 2 * spec.num_weights).sum())
 
 
 def test_equal_specs_are_equal_keys():
@@ -97,12 +72,11 @@ def test_equal_specs_are_equal_keys():
         *(("symmetry", v) for v in ("so(2)", "C4", None)),
         *(("cutoff", v) for v in (0, -1.0, float("nan"), float("inf"), "weak", None, True)),
         *(("sampling", v) for v in ("nearest", None)),
-        *(("mode_norms", v) for v in ("paper", None)),
         *(("scales", v) for v in ((), (0, 0), (1,), (0.0, 2.0), "02", 2, (-6, 0), (-8,))),
     ],
 )
 def test_bad_values_are_named(argument, value):
     arguments = {"kernel_size": 5} | {argument: value}
-    with pytest.raises(ValueError, match="allowed") as raised:
+    with pytest.raises(ValueError, match="must") as raised:
         BasisSpec.checked(**arguments)
     assert f"{argument}={value!r}" in str(raised.value)

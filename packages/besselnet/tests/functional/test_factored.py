@@ -4,12 +4,20 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from besselnet.functional import BasisSpec, bessel_conv2d
-from besselnet.functional import _columns as columns
-from besselnet.functional import _factored as factored
-from besselnet.functional import _pieces as pieces
-from besselnet.functional import _rows as rows
-from besselnet.functional._cost import cheaper_algorithm, direct_cost, factored_cost
+from besselnet.functional import (
+    BasisSpec,
+    bessel_conv2d,
+    cheaper_algorithm,
+    direct_cost,
+    factored_cost,
+)
+from besselnet.functional import (
+    _factored as factored,
+)
+from besselnet.functional import (
+    _layouts as layouts,
+)
+from besselnet.functional._plan import Run, Window, make_plan
 from besselnet.nn import BesselConv2d
 from tolerances import TOLERANCES, assert_same
 
@@ -72,7 +80,7 @@ def twins(case, dtype):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_factored_equals_direct_in_values_and_gradients(case, dtype, monkeypatch):
     # Room for one image: the batch must be cut into several pieces and give the same.
-    monkeypatch.setattr(pieces, "WORKSPACE_BYTES", 1)
+    monkeypatch.setattr(layouts, "WORKSPACE_BYTES", 1)
     direct, quick, input = twins(case, dtype)
     results = []
     for layer in (direct, quick):
@@ -87,22 +95,23 @@ def test_factored_equals_direct_in_values_and_gradients(case, dtype, monkeypatch
 
 def layout_of(channels, symmetry, size=10):
     spec = BasisSpec.checked(7, cutoff="soft", symmetry=symmetry)
-    geometry = factored.Geometry(spec.radial_counts, symmetry == "O(2)", (1, 1), (3, 3), (1, 1))
+    window = Window((1, 1), (3, 3), (1, 1))
     input = torch.zeros(50, channels, size, size)
     weight = torch.zeros(6, channels, spec.num_weights)
-    ((_, _, layout),) = factored.layouts(input, weight, spec.tables()[0], geometry, groups=1)
+    bank = spec.tables()[0]
+    ((_, _, layout),) = factored.layouts(input, weight, bank, spec.plan, window, groups=1)
     return spec, layout
 
 
 def test_few_channels_are_columns_and_many_are_rows():
-    assert isinstance(layout_of(factored.WIDE - 1, "SO(2)")[1], columns.Columns)
-    assert isinstance(layout_of(factored.WIDE, "SO(2)")[1], rows.Rows)
+    assert isinstance(layout_of(factored.WIDE - 1, "SO(2)")[1], layouts.Columns)
+    assert isinstance(layout_of(factored.WIDE, "SO(2)")[1], layouts.Rows)
 
 
 @pytest.mark.parametrize("channels", [8, 64])
 @pytest.mark.parametrize("bytes_", [1, 2**18, 2**30])
 def test_pieces_cover_the_batch_and_keep_to_the_bound(bytes_, channels, monkeypatch):
-    monkeypatch.setattr(pieces, "WORKSPACE_BYTES", bytes_)
+    monkeypatch.setattr(layouts, "WORKSPACE_BYTES", bytes_)
     _, layout = layout_of(channels, "SO(2)")
     runs = list(layout.pieces(50))
     assert [n for run in runs for n in range(run.start, run.stop)] == list(range(50))
@@ -112,36 +121,37 @@ def test_pieces_cover_the_batch_and_keep_to_the_bound(bytes_, channels, monkeypa
 
 @pytest.mark.parametrize("symmetry", ["SO(2)", "O(2)"])
 @pytest.mark.parametrize("bytes_", [1, 2**18, 2**30])
-def test_bundles_cover_all_filters_and_are_several_only_where_one_is_too_large(
+def test_shares_cover_all_filters_and_are_several_only_where_one_is_too_large(
     bytes_, symmetry, monkeypatch
 ):
-    monkeypatch.setattr(pieces, "WORKSPACE_BYTES", bytes_)
+    monkeypatch.setattr(layouts, "WORKSPACE_BYTES", bytes_)
     spec, layout = layout_of(8, symmetry)
-    covered = [n for b in layout.bundles for s in b.steps for n in range(*s.columns.indices(10**6))]
-    assert covered == list(range(spec.num_weights * 8))
-    assert sum(bundle.num_maps for bundle in layout.bundles) == spec.num_maps
+    runs = [run for share in layout.shares for run in share.runs]
+    assert [n for run in runs for n in range(run.filters.start, run.filters.stop)] == list(
+        range(spec.num_weights)
+    )
+    assert sum(share.num_maps for share in layout.shares) == spec.num_maps
     # phi twice, the maps and the response: float32 numbers of one image
-    analysed = max(len(bundle.bank) for bundle in layout.bundles)
-    mixed = max(bundle.num_maps for bundle in layout.bundles)
+    analysed = max(share.filters.stop - share.filters.start for share in layout.shares)
+    mixed = max(share.num_maps for share in layout.shares)
     assert layout.bytes_per_image == 4 * (2 * analysed * 8 + (mixed + 1) * 6) * 10 * 10
     whole = 2 * 4 * spec.num_weights * 8 * 10 * 10
-    assert (len(layout.bundles) == 1) == (whole <= bytes_ * torch.get_num_threads())
+    assert (len(layout.shares) == 1) == (whole <= bytes_ * torch.get_num_threads())
 
 
 def test_orders_of_the_same_shape_are_mixed_together():
-    geometry = factored.Geometry((2, 2, 1, 1, 1), False, (1, 1), (0, 0), (1, 1))
-    assert columns.runs(geometry) == [
-        columns.Run(slice(0, 2), 1, 1),
-        columns.Run(slice(2, 6), 1, 2),
-        columns.Run(slice(6, 12), 3, 2),
-    ]
+    assert make_plan((2, 2, 1, 1, 1), False).runs == (
+        Run(slice(0, 2), 1, 1),
+        Run(slice(2, 6), 1, 2),
+        Run(slice(6, 12), 3, 2),
+    )
 
 
 def test_slabs_cover_the_channels():
     for channels in (1, 127, 128, 129, 256, 1000):
-        runs = rows.slabs(channels)
+        runs = layouts.slabs(channels)
         assert [c for run in runs for c in range(run.start, run.stop)] == list(range(channels))
-        assert max(run.stop - run.start for run in runs) <= rows.SLAB_CHANNELS
+        assert max(run.stop - run.start for run in runs) <= layouts.SLAB_CHANNELS
 
 
 def test_gradients_only_where_wanted():
@@ -216,6 +226,9 @@ def test_auto_takes_the_algorithm_with_the_smaller_cost():
     assert cheaper_algorithm(spec, 64, 64, 1) == "factored"
     assert cheaper_algorithm(spec, 64, 64, 64) == "direct"
     assert cheaper_algorithm(spec, 64, 64, 1, torch.float64, "cpu") == "direct"
+    # Few pixels do not pay for the many steps of the factored algorithm.
+    assert cheaper_algorithm(spec, 8, 8, 1, pixels=256) == "direct"
+    assert cheaper_algorithm(spec, 8, 8, 1, pixels=10**5) == "factored"
     layer = BesselConv2d(64, 64, 7, groups=64)
     image = torch.randn(1, 64, 9, 9, requires_grad=True)
     # Only the direct algorithm has second derivatives: auto chose it for separate channels.

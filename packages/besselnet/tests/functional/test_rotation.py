@@ -102,7 +102,7 @@ def test_no_images_are_turned_to_no_images():
     [
         (torch.zeros(2, 4, 4), 0.0, "cubic", "N, C, H, W"),
         (torch.zeros(2, 1, 4, 4), torch.zeros(3), "cubic", "one per image"),
-        (torch.zeros(2, 1, 4, 4), 0.0, "lanczos", "interpolation must be one of"),
+        (torch.zeros(2, 1, 4, 4), 0.0, "lanczos", "interpolation='lanczos': must be one of"),
         (torch.zeros(2, 1, 4, 4, dtype=torch.int64), 0.0, "cubic", "floating point or uint8"),
     ],
 )

@@ -187,7 +187,7 @@ def test_autocast_sums_squares_in_float32(layer):
 
 def test_extra_repr_shows_what_differs_from_the_defaults():
     assert repr(BesselConv2d(1, 8, 7)) == (
-        "BesselConv2d(1, 8, kernel_size=(7, 7), symmetry=SO(2), cutoff=strong, response=amplitude)"
+        "BesselConv2d(1, 8, kernel_size=(7, 7), symmetry=SO(2), cutoff=strong, response=signed)"
     )
     shown = repr(
         BesselConv2d(

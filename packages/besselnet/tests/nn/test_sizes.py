@@ -126,7 +126,7 @@ def test_nothing_in_the_module_changes():
 class AtLeast20(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] < 20:
-            raise ValueError(f"{x.shape[-1]} pixels: allowed are at least 20")
+            raise ValueError(f"{x.shape[-1]} pixels: must have at least 20")
         return x
 
 

@@ -1,8 +1,9 @@
-"""Networks in ordinary PyTorch: each layer of besselnet becomes ``nn.Conv2d`` and elementary functions.
+"""Networks in ordinary PyTorch: layers of besselnet with fixed weights and without checks.
 
 The weights are multiplied with the basis in float64, once. What remains has no tables, no checks and no
 operators of its own, so that ``torch.export``, ONNX and ``torch.fx`` can follow it for every batch and image
-size. Two forms of the Bessel convolution (see :mod:`besselnet.functional`):
+size. It calls the functions that the layers call. Two forms of the Bessel convolution (see
+:mod:`besselnet.functional`):
 
     direct     one convolution, square, sum
     factored   for each angular order a depthwise convolution with the basis and a 1 x 1 convolution for each
@@ -11,19 +12,25 @@ size. Two forms of the Bessel convolution (see :mod:`besselnet.functional`):
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from besselnet.functional import expand_filters
-from besselnet.functional._basis import check_choice
-from besselnet.functional._conv import check_padding, pad_input
-from besselnet.functional._cost import cheaper_algorithm
-from besselnet.functional._orders import Geometry, mixing_matrix
-from besselnet.functional._pool import reach_before
+from besselnet.checks import check_choice, check_padding
+from besselnet.functional import (
+    by_convolution,
+    cheaper_algorithm,
+    expand_filters,
+    mixing_matrix,
+    pad_image,
+    pool_centred,
+    response_of,
+    scale_padding,
+    strongest,
+)
 from besselnet.models import GatedNetwork
 from besselnet.models.template import TemplateNetwork
 from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
@@ -41,7 +48,7 @@ def to_ordinary(model: nn.Module, form: Form = "cheaper") -> nn.Module:
     Args:
         model: any module, with layers of besselnet at any depth.
         form: of Bessel convolutions; "cheaper" takes for each the one that
-            :mod:`besselnet.functional._cost` finds cheaper.
+            :func:`besselnet.functional.cheaper_algorithm` finds cheaper.
     """
     check_choice("form", form, ("cheaper", "direct", "factored"))
     refuse_escnn(model)
@@ -93,27 +100,6 @@ def _conv(
     return conv
 
 
-def _margins(pads: Sequence[int], mode: str) -> tuple[int, int]:
-    """The (rows, columns) of zeros that :func:`_pad` leaves to the convolution: the same for all images."""
-    side = 1 + 2 * max(map(abs, pads))
-    return pad_input(torch.empty(1, 1, side, side), pads, mode)[1]
-
-
-def _pad(x: Tensor, pads: Sequence[int], mode: str) -> Tensor:
-    """As ``functional.conv.pad_input``."""
-    if mode == "circular":
-        # F.pad writes piece by piece into a new tensor, and its graph takes no single image.
-        for dim, (before, after) in ((-1, pads[:2]), (-2, pads[2:])):
-            parts = [x]
-            if before > 0:
-                parts.insert(0, x.narrow(dim, -before, before))
-            if after > 0:
-                parts.append(x.narrow(dim, 0, after))
-            x = torch.cat(parts, dim)
-        pads = [min(p, 0) for p in pads]
-    return pad_input(x, pads, mode)[0]
-
-
 class DirectResponse(nn.Module):
     """The response as Equations 5.6 and 5.7 have it: one convolution, square, sum."""
 
@@ -122,20 +108,14 @@ class DirectResponse(nn.Module):
         filters = expand_filters(layer.weight.detach().double(), bank, layer.spec)
         self.conv = _conv(filters.flatten(0, 1), layer.groups, like=layer, padding=padding)
         self.shape = (layer.out_channels, layer.spec.num_maps)
-        # With a kernel of one pixel there is order 0 alone, and nothing else to add to it.
-        only_signed = layer.response == "signed" and layer.spec.num_maps == 1
-        self.response = "linear" if only_signed else layer.response
+        self.response = layer.response
 
     def forward(self, x: Tensor) -> Tensor:
         maps = self.conv(x).unflatten(1, self.shape)
-        if self.response == "power":
-            return maps.square().sum(2)
-        if self.response == "amplitude":
-            return torch.linalg.vector_norm(maps, dim=2)
-        linear = maps.select(2, 0)
-        if self.response == "linear":
-            return linear
-        return linear + torch.linalg.vector_norm(maps.narrow(2, 1, self.shape[1] - 1), dim=2)
+        if self.response == "signed" and self.shape[1] == 1:
+            # A kernel of one pixel has order 0 alone, and nothing else to add to it.
+            return maps.select(2, 0)
+        return response_of(maps, self.response, torch.float32)
 
 
 class Analysis(nn.Module):
@@ -172,25 +152,23 @@ class Analysis(nn.Module):
 
 
 class FactoredResponse(nn.Module):
-    """The response by analysing each channel once and mixing per order, see ``functional.factored``."""
+    """The response by analysing each channel once and mixing per order."""
 
     def __init__(self, layer: BesselConv2d, bank: Tensor, padding: tuple[int, int]) -> None:
         super().__init__()
         self.response = layer.response
-        mirror = layer.symmetry == "O(2)"
-        geometry = Geometry(layer.spec.radial_counts, mirror, layer.stride, padding, layer.dilation)
+        plan = layer.spec.plan
         weights = layer.weight.detach().double().chunk(layer.groups)
-        matrices = torch.stack([mixing_matrix(weight, geometry) for weight in weights])
+        matrices = torch.stack([mixing_matrix(weight, plan) for weight in weights])
         first, *others = [
-            (filters, matrices[:, :maps, :, filters].flatten(3))
-            for filters, maps in geometry.products()
+            (run.filters, matrices[:, : run.num_maps, :, run.filters].flatten(3))
+            for run in plan.products
         ]
         if layer.in_channels == 1 and others:
             # One ordinary convolution gives all coefficients of one channel.
             every = slice(first[0].stop, len(bank))
             whole = [F.pad(m, (f.start - every.start, every.stop - f.stop)) for f, m in others]
             others = [(every, torch.cat(whole, 1))]
-        bank = bank[geometry.sorted_rows()]
         self.first = Analysis(layer, bank[first[0]], first[1], padding)
         self.others = nn.ModuleList([Analysis(layer, bank[f], m, padding) for f, m in others])
         self.shape = others[0][1].shape[:3] if others else None
@@ -224,32 +202,22 @@ class OrdinaryConv2d(nn.Module):
         build = FactoredResponse if self.form == "factored" else DirectResponse
         self.padding_mode, self.scale_pool = layer.padding_mode, layer.scale_pool
         pads = check_padding(layer.padding, spec.kernel_size, layer.stride, layer.dilation)
-        self.pads: list[list[int]] = []
+        self.pads: list[tuple[int, ...] | None] = []
         self.scales = nn.ModuleList()
         for offset, bank in zip(spec.scales, spec.tables(dtype=torch.float64)):
-            self.pads.append(
-                [p + offset // 2 * layer.dilation[1 - i // 2] for i, p in enumerate(pads)]
-            )
-            margins = _margins(self.pads[-1], layer.padding_mode)
-            self.scales.append(build(layer, bank, margins))
+            reach = scale_padding(pads, offset, layer.dilation)
+            inside = by_convolution(reach, layer.padding_mode)
+            self.pads.append(None if inside else reach)
+            self.scales.append(build(layer, bank, (reach[2], reach[0]) if inside else (0, 0)))
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach()[:, None, None])
 
     def forward(self, x: Tensor) -> Tensor:
         responses = [
-            scale(_pad(x, pads, self.padding_mode)) for pads, scale in zip(self.pads, self.scales)
+            scale(x if pads is None else pad_image(x, pads, self.padding_mode))
+            for pads, scale in zip(self.pads, self.scales)
         ]
-        response = responses[0] if len(responses) == 1 else self.strongest(torch.stack(responses))
+        response = responses[0] if len(responses) == 1 else strongest(responses, self.scale_pool)
         return response if self.bias is None else response + self.bias
-
-    def strongest(self, stacked: Tensor) -> Tensor:
-        """As ``functional.conv.strongest``, without a look at the shape, which ``torch.fx`` has not."""
-        if self.scale_pool == "pixel":
-            return stacked.amax(0)
-        summed = stacked.sum((-2, -1), keepdim=True)
-        if self.scale_pool == "image":
-            summed = summed.sum(2, keepdim=True)
-        winner = summed.argmax(0, keepdim=True).expand_as(stacked.narrow(0, 0, 1))
-        return stacked.gather(0, winner).squeeze(0)
 
 
 class OrdinaryBlurPool2d(nn.Module):
@@ -259,25 +227,11 @@ class OrdinaryBlurPool2d(nn.Module):
 
     def __init__(self, layer: BlurPool2d) -> None:
         super().__init__()
-        settings = (layer.stride, layer.kernel_size, layer.window, layer.ceil_mode)
-        before = reach_before(*settings)
-        after = layer.weights.shape[1] - before - (1 if layer.ceil_mode else layer.stride)
-        self.pads = [before, after, before, after]
-        self.padding_mode = layer.padding_mode
-        self.padding = _margins(self.pads, layer.padding_mode)
-        self.stride, self.ceil_mode = layer.stride, layer.ceil_mode
+        self.settings = (layer.stride, layer.margins, layer.ceil_mode, layer.padding_mode)
         self.register_buffer("weights", layer.weights)
 
     def forward(self, x: Tensor) -> Tensor:
-        # One row of weights for each remainder of the size.
-        sizes = (x.shape[i] - 1 if self.ceil_mode else x.shape[i] for i in (-2, -1))
-        rows, columns = (
-            self.weights.select(0, size % self.stride if self.stride > 1 else 0) for size in sizes
-        )
-        channels = x.shape[1]
-        kernel = torch.outer(rows, columns).expand((channels, 1, -1, -1))
-        padded = _pad(x, self.pads, self.padding_mode)
-        return F.conv2d(padded, kernel, stride=self.stride, padding=self.padding, groups=channels)
+        return pool_centred(x, self.weights, *self.settings)
 
 
 class OrdinaryNorm2d(nn.Module):
@@ -285,21 +239,10 @@ class OrdinaryNorm2d(nn.Module):
 
     def __init__(self, layer: AttentiveNorm2d) -> None:
         super().__init__()
-        self.norm, self.attention = layer.norm, layer.attention
-        self.attention_norm = layer.attention_norm
-        self.gate = nn.Hardsigmoid() if layer.gate == "hsigmoid" else nn.Identity()
-        self.by_deviation = layer.squeeze == "rsd"
-        self.weight, self.bias = layer.weight, layer.bias
+        self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        statistic = x.mean((2, 3))
-        if self.by_deviation:
-            statistic = statistic / (x.var((2, 3)) + 1e-3).sqrt()
-        mixture = self.gate(self.attention_norm(self.attention(statistic)))
-        scale, shift = (
-            (mixture @ table).unsqueeze(-1).unsqueeze(-1) for table in (self.weight, self.bias)
-        )
-        return self.norm(x) * scale + shift
+        return self.layer.attend(x)
 
 
 class OrdinaryNetwork(nn.Module):
@@ -307,14 +250,11 @@ class OrdinaryNetwork(nn.Module):
 
     def __init__(self, network: TemplateNetwork, form: Form) -> None:
         super().__init__()
-        self.features = _replaced(network.features, form)
-        self.head = network.head
-        self.global_pool = network.global_pool
+        network.features = _replaced(network.features, form)
+        self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        maps = self.features(x)
-        pooled = maps.mean((-2, -1)) if self.global_pool == "mean" else maps.amax((-2, -1))
-        return self.head(pooled)
+        return self.network.classify(self.network.features(x))
 
 
 _ORDINARY: dict[type[nn.Module], Callable[[Any, Form], nn.Module]] = {

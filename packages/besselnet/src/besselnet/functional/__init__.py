@@ -23,7 +23,8 @@ from besselnet.functional._pool import (
     blur_pool_weights,
     check_blur,
     pool_centred,
-    reach_before,
+    pool_image,
+    pool_margins,
 )
 from besselnet.functional._rotation import INTERPOLATIONS, Interpolation, rotate_images
 
@@ -54,7 +55,8 @@ __all__ = [
     "mixing_matrix",
     "pad_image",
     "pool_centred",
-    "reach_before",
+    "pool_image",
+    "pool_margins",
     "response_of",
     "rotate_images",
     "scale_padding",

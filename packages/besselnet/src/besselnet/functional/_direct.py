@@ -49,16 +49,19 @@ def direct(
     return response_of(maps, response)
 
 
-def response_of(maps: Tensor, response: str) -> Tensor:
-    """The response from all its maps, (N, O, maps, H', W') -> (N, O, H', W'); the map of order 0 is first."""
+def response_of(maps: Tensor, response: str, dtype: torch.dtype | None = None) -> Tensor:
+    """The response from all its maps, (N, O, maps, H', W') -> (N, O, H', W'); the map of order 0 is first.
+
+    ``dtype`` is that of the maps, for graphs that do not know it.
+    """
     if response == "signed":
-        return maps.select(2, 0) + amplitude(maps[:, :, 1:])
-    return maps.square().sum(2) if response == "power" else amplitude(maps)
+        return maps.select(2, 0) + amplitude(maps[:, :, 1:], dtype)
+    return maps.square().sum(2) if response == "power" else amplitude(maps, dtype)
 
 
-def amplitude(maps: Tensor) -> Tensor:
+def amplitude(maps: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Root of the sum of squares of (N, O, maps, H', W'), with slope 0 at 0.
 
     The smallest normal number stands for 0, where the root has no slope.
     """
-    return maps.square().sum(2).clamp_min(torch.finfo(maps.dtype).tiny).sqrt()
+    return maps.square().sum(2).clamp_min(torch.finfo(dtype or maps.dtype).tiny).sqrt()

@@ -35,10 +35,16 @@ def _compiling() -> bool:
 def _joined(input: Tensor, pads: Sequence[int], mode: str) -> Tensor:
     """Borders and image put together."""
     for dim, (before, after) in ((-1, pads[:2]), (-2, pads[2:])):
-        if mode == "circular":
-            borders = input.narrow(dim, -before, before), input.narrow(dim, 0, after)
-        else:
-            first, last = input.narrow(dim, 0, 1), input.narrow(dim, -1, 1)
-            borders = first.repeat_interleave(before, dim), last.repeat_interleave(after, dim)
-        input = torch.cat([borders[0], input, borders[1]], dim)
+        parts = [input]
+        if before:
+            parts.insert(0, _border(input, dim, before, mode, -before if mode == "circular" else 0))
+        if after:
+            parts.append(_border(input, dim, after, mode, 0 if mode == "circular" else -1))
+        input = torch.cat(parts, dim)
     return input
+
+
+def _border(input: Tensor, dim: int, count: int, mode: str, start: int) -> Tensor:
+    if mode == "circular":
+        return input.narrow(dim, start, count)
+    return input.narrow(dim, start, 1).repeat_interleave(count, dim)

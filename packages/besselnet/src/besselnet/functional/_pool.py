@@ -38,9 +38,13 @@ def check_blur(
     return steps, spread, check_count("kernel_size", taps), width
 
 
-def reach_before(stride: int, kernel_size: int, window: int, ceil_mode: bool) -> int:
-    """How many pixels before the image the first sample may reach, over all sizes."""
-    return max(0, (kernel_size + window - 1 - (0 if ceil_mode else stride - 1)) // 2)
+def pool_margins(stride: int, kernel_size: int, window: int, ceil_mode: bool) -> tuple[int, int]:
+    """How many pixels before and behind the image the samples may reach, over all sizes."""
+    late = 0 if ceil_mode else stride - 1
+    before = max(0, (kernel_size + window - 1 - late) // 2)
+    # Half pixels from the first one to the end of the last reading of the first sample.
+    behind = math.ceil((stride - 1 + late + kernel_size + window) / 2)
+    return before, behind - (1 if ceil_mode else stride)
 
 
 def blur_pool_weights(
@@ -56,7 +60,7 @@ def blur_pool_weights(
     """Weights of the first sample along one axis, (stride, taps).
 
     Row r is for sizes n with n % stride == r (``ceil_mode``: (n - 1) % stride == r). The taps count from
-    ``reach_before(...)`` pixels before the image. Each row adds up to 1 and is symmetric around the
+    ``pool_margins(...)[0]`` pixels before the image. Each row adds up to 1 and is symmetric around the
     first sample; the further samples have the same weights, moved by the stride.
     """
     # On the CPU whatever the default device: the values decide how long the result is.
@@ -65,12 +69,8 @@ def blur_pool_weights(
     blur = torch.exp(-((distance / sigma) ** 2) / 2) if sigma else (distance == 0).double()
     # Positions, one per row.
     first = (torch.arange(stride, device=cpu) + (0 if ceil_mode else stride - 1)) / 2
-    reach = (kernel_size + window) / 2
-    pixels = torch.arange(
-        -reach_before(stride, kernel_size, window, ceil_mode),
-        math.ceil(first[-1] + reach),
-        device=cpu,
-    )
+    before, after = pool_margins(stride, kernel_size, window, ceil_mode)
+    pixels = torch.arange(-before, after + (1 if ceil_mode else stride), device=cpu)
     # Of a pixel at distance d from its middle, a window covers the share (w + 1) / 2 - d within 0 .. 1.
     apart = (pixels[:, None] - distance - first[:, None, None]).abs()
     covered = ((window + 1) / 2 - apart).clamp(0, 1) / window
@@ -116,7 +116,6 @@ def blur_pool2d(
     """
     stride, sigma, kernel_size, window = check_blur(stride, sigma, kernel_size, window)
     check_choice("padding_mode", padding_mode, PADDING_MODES)
-    check_images("input", input)
     if weights is None:
         weights = blur_pool_weights(
             stride,
@@ -127,34 +126,48 @@ def blur_pool2d(
             dtype=input.dtype,
             device=input.device,
         )
-    before = reach_before(stride, kernel_size, window, ceil_mode)
-    after = reach_after(weights, before, stride, ceil_mode)
+    margins = pool_margins(stride, kernel_size, window, ceil_mode)
+    return pool_image(input, weights, stride, margins, ceil_mode, padding_mode)
+
+
+def pool_image(
+    input: Tensor,
+    weights: Tensor,
+    stride: int,
+    margins: tuple[int, int],
+    ceil_mode: bool,
+    padding_mode: str,
+) -> Tensor:
+    """:func:`blur_pool2d` of settings that were checked before; the image alone is checked.
+
+    ``margins`` are ``pool_margins(...)``.
+    """
+    check_images("input", input)
+    after = margins[1]
     filled_from_inside = {"circular": after, "reflect": after + 1}.get(padding_mode, 1)
     smallest = max(1 if ceil_mode else stride, filled_from_inside)
     if min(input.shape[-2:]) < smallest:
         raise ValueError(
             f"input has shape {tuple(input.shape)}: must have at least {smallest} rows and columns "
-            f"for stride={stride}, kernel_size={kernel_size}, window={window} and "
-            f"padding_mode={padding_mode!r}"
+            f"for stride={stride}, a reach of {after} pixels and padding_mode={padding_mode!r}"
         )
-    return pool_centred(input, weights, stride, before, ceil_mode, padding_mode)
-
-
-def reach_after(weights: Tensor, before: int, stride: int, ceil_mode: bool) -> int:
-    """How many pixels behind the image the last sample may reach, over all sizes."""
-    return weights.shape[1] - before - (1 if ceil_mode else stride)
+    return pool_centred(input, weights, stride, margins, ceil_mode, padding_mode)
 
 
 def pool_centred(
-    input: Tensor, weights: Tensor, stride: int, before: int, ceil_mode: bool, padding_mode: str
+    input: Tensor,
+    weights: Tensor,
+    stride: int,
+    margins: tuple[int, int],
+    ceil_mode: bool,
+    padding_mode: str,
 ) -> Tensor:
-    """:func:`blur_pool2d` from its weights, of an image that was checked before.
+    """:func:`pool_image` without any check.
 
     The padding is the same for all sizes and only the row of weights depends on the size: one graph can
     be exported for all of them.
     """
-    after = reach_after(weights, before, stride, ceil_mode)
-    pads = (before, after, before, after)
+    pads = margins + margins
     inside = by_convolution(pads, padding_mode)
     padded = input if inside else pad_image(input, pads, padding_mode)
     sizes = (input.shape[i] - 1 if ceil_mode else input.shape[i] for i in (-2, -1))
@@ -163,4 +176,4 @@ def pool_centred(
     )
     channels = input.shape[-3]
     kernel = torch.outer(rows, columns).expand((channels, 1, -1, -1))
-    return F.conv2d(padded, kernel, None, stride, before if inside else 0, groups=channels)
+    return F.conv2d(padded, kernel, None, stride, margins[0] if inside else 0, groups=channels)

@@ -202,7 +202,10 @@ class TemplateNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to logits (N, num_classes), or features (N, num_features)."""
-        maps = self.forward_features(x)
+        return self.classify(self.forward_features(x))
+
+    def classify(self, maps: Tensor) -> Tensor:
+        """Feature maps (N, num_features, h, w) to what `forward` gives."""
         pooled = maps.mean((-2, -1)) if self.global_pool == "mean" else maps.amax((-2, -1))
         logits: Tensor = self.head(pooled)
         return logits

@@ -76,11 +76,10 @@ class AttentiveNorm2d(nn.Module):
         """`forward` of an input that was checked before."""
         statistic = input.mean((2, 3))
         if self.squeeze == "rsd":
-            # The unbiased variance, and 0 for a map of one pixel, which has none.
+            # The unbiased variance. A map of one pixel has none: 0, not 0 / 0.
             pixels = input.shape[2] * input.shape[3]
-            variance = (input - statistic[:, :, None, None]).square().sum((2, 3))
-            single = (pixels == 1) * 1
-            statistic = statistic / (variance / (pixels - 1 + single) + 1e-3).sqrt()
+            squares = (input - statistic[:, :, None, None]).square().sum((2, 3))
+            statistic = statistic / (squares / (pixels - 1 + 1e-30) + 1e-3).sqrt()
         mixture = self.attention_norm(self.attention(statistic))
         if self.gate == "hsigmoid":
             mixture = F.hardsigmoid(mixture)

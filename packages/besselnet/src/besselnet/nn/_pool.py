@@ -6,7 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from besselnet.checks import check_choice
-from besselnet.functional import PADDING_MODES, blur_pool2d, blur_pool_weights, check_blur
+from besselnet.functional import (
+    PADDING_MODES,
+    blur_pool_weights,
+    check_blur,
+    pool_image,
+    pool_margins,
+)
 
 
 class BlurPool2d(nn.Module):
@@ -52,20 +58,14 @@ class BlurPool2d(nn.Module):
         )
         self.ceil_mode = ceil_mode
         self.padding_mode = padding_mode
+        self.margins = pool_margins(self.stride, self.kernel_size, self.window, ceil_mode)
         self.register_buffer("weights", self._build_weights(), persistent=False)
 
     def _build_weights(
         self, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> Tensor:
-        return blur_pool_weights(
-            self.stride,
-            self.sigma,
-            self.kernel_size,
-            self.window,
-            self.ceil_mode,
-            dtype=dtype,
-            device=device,
-        )
+        settings = (self.stride, self.sigma, self.kernel_size, self.window, self.ceil_mode)
+        return blur_pool_weights(*settings, dtype=dtype, device=device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BlurPool2d":
         # A change of dtype must not carry the rounding of the old one: build the weights anew.
@@ -75,16 +75,11 @@ class BlurPool2d(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         # A layer without parameters takes any dtype; float32 weights are too coarse for float64 only.
-        fits = input.dtype.itemsize <= self.weights.dtype.itemsize
-        return blur_pool2d(
-            input,
-            self.stride,
-            self.sigma,
-            self.kernel_size,
-            self.window,
-            ceil_mode=self.ceil_mode,
-            padding_mode=self.padding_mode,
-            weights=self.weights if fits else None,
+        weights = self.weights
+        if input.dtype.itemsize > weights.dtype.itemsize:
+            weights = self._build_weights(input.dtype, input.device)
+        return pool_image(
+            input, weights, self.stride, self.margins, self.ceil_mode, self.padding_mode
         )
 
     def extra_repr(self) -> str:
