@@ -73,7 +73,7 @@ def train(
 
         torchrun --nproc-per-node 4 -m besselnet train galaxy10
     """
-    given = {
+    given: dict[str, dict[str, Any]] = {
         "data": {"source": data},
         "model": {"name": model},
         "train": {"devices": devices, "nodes": nodes},

@@ -1,13 +1,15 @@
-"""Pictures: the style that all figures share, the pictures of a run, feature maps, contact sheets."""
+"""Pictures: the style that all figures share, pictures of networks, contact sheets."""
 
 from besselnet.drawing._contact_sheet import contact_sheet
-from besselnet.drawing._feature_maps import draw_feature_maps, layer_outputs, strongest_maps
-from besselnet.drawing._runs import (
+from besselnet.drawing._networks import (
     draw_confusion,
     draw_curves,
+    draw_feature_maps,
     draw_filters,
     draw_rotated,
+    layer_outputs,
     learned_filters,
+    strongest_maps,
 )
 from besselnet.drawing._style import (
     DIVERGING,

@@ -28,14 +28,12 @@ if _missing:
         f"besselnet.train needs {', '.join(_missing)}: pip install 'besselnet[train]'"
     )
 
-from besselnet.train._checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from besselnet.train._config import (
     DataConfig,
     ModelConfig,
     RunConfig,
     TrainConfig,
     changed_settings,
-    config_hash,
     describe_settings,
     from_dict,
     make_config,
@@ -70,7 +68,6 @@ if TYPE_CHECKING:
     from besselnet.train._metrics import EquivarianceError
 
 __all__ = [
-    "Checkpoint",
     "DataConfig",
     "EquivarianceError",
     "Evaluation",
@@ -88,7 +85,6 @@ __all__ = [
     "build_model",
     "changed_settings",
     "choose_device",
-    "config_hash",
     "default_folder",
     "describe_environment",
     "describe_settings",
@@ -101,7 +97,6 @@ __all__ = [
     "inspect_run",
     "is_first_process",
     "launch",
-    "load_checkpoint",
     "load_images",
     "load_run",
     "make_config",
@@ -109,7 +104,6 @@ __all__ = [
     "predict",
     "read_config",
     "read_run_config",
-    "save_checkpoint",
     "source_digest",
     "to_dict",
     "train_run",
