@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from besselnet.export import export_model
 from besselnet.models import count_parameters, create_model
 from besselnet_lab.paper.peers import _FIELDS
 from models.probes import NARROW, arguments, needs_escnn, smooth_images, train_steps, turn_error
@@ -153,3 +154,10 @@ def test_without_escnn_the_user_is_told_what_to_install():
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith("ValueError: E(2)-CNNs and Harmonic Networks")
     assert "pip install 'besselnet-lab[peers]'" in result.stderr
+
+
+@needs_escnn
+def test_networks_of_escnn_are_refused_in_words_by_the_export(tmp_path):
+    peer = create_model("e2cnn_c4", **MNIST, width=0.2)
+    with pytest.raises(ValueError, match="built on escnn cannot be exported"):
+        export_model(peer, tmp_path / "peer.onnx", to="onnx", images=torch.rand(2, 1, 28, 28))
