@@ -84,8 +84,8 @@ def main() -> None:
         "# Licences",
         "",
         "besselnet and besselnet-lab are under the MIT licence and contain no code of others. With all",
-        "extras, these packages come with them, directly or through a dependency. The licences are as the packages",
-        "themselves state them (`python tools/licences.py` wrote this page).",
+        "extras, these packages come with them, directly or through a dependency. The licences are as the",
+        "packages themselves state them (`python tools/licences.py` wrote this page).",
     ]
     for package, licences in tables().items():
         more = " in addition" if package == "besselnet-lab" else ""

@@ -360,7 +360,9 @@ class TestAssertEquivariant:
             assert_equivariant(lambda x: x * math.nan, plane_waves())
 
     def test_other_angles_need_a_tolerance(self):
-        with pytest.raises(ValueError, match=r"tolerance=None with angles=\(0, 45\): angles must be"):
+        with pytest.raises(
+            ValueError, match=r"tolerance=None with angles=\(0, 45\): angles must be"
+        ):
             assert_equivariant(Pixelwise(), plane_waves(), (0, 45))
 
     def test_unknown_symmetry(self):

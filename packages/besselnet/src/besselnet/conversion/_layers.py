@@ -199,7 +199,7 @@ def _obstacle(conv: nn.Conv2d | nn.ConvTranspose2d) -> str | None:
 
 def repaired_pool(pool: nn.Module) -> nn.Module | str | None:
     """`BlurPool2d` with the same sizes in place of a max or average pooling with a stride."""
-    stride, size = window_stride(pool), pair(pool.kernel_size)  # type: ignore[arg-type]
+    stride, size = window_stride(pool), pair(pool.kernel_size)
     if stride == (1, 1):
         return None
     if stride[0] != stride[1] or size[0] != size[1]:

@@ -223,11 +223,8 @@ def _probe_images(model: nn.Module, image_size: int, in_channels: int | None) ->
     """Random smooth images that fill the frame, like the parameters of the model."""
     channels = first_channels(model) if in_channels is None else in_channels
     like = next(p for p in model.parameters() if p.is_floating_point())
-    images = (
-        plane_waves(2, check_count("in_channels", channels), image_size, window=False)
-        .turned()
-        .to(like)
-    )
+    check_count("in_channels", channels)
+    images = plane_waves(2, channels, image_size, window=False).turned().to(like)
     try:
         run(model, images)
     except (RuntimeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -63,7 +64,9 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
     """
     readers, last = _ends(model, images)
 
-    def times(name: str, channels: int) -> int:
+    def times(name: str, is_end: bool, channels: int) -> int:
+        if is_end:
+            return channels
         wide = channels * width
         if abs(wide - round(wide)) > 1e-9 or wide < 1:
             raise ValueError(
@@ -77,9 +80,7 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
         if type(layer) not in _REMADE or not name:
             continue
         new = _remade(
-            layer,
-            (lambda n: n) if name in readers else (lambda n, name=name: times(name, n)),
-            (lambda n: n) if name == last else (lambda n, name=name: times(name, n)),
+            layer, partial(times, name, name in readers), partial(times, name, name == last)
         )
         new.to(images.dtype).to(images.device).train(layer.training)
         model.set_submodule(name, new)

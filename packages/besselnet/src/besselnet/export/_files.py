@@ -126,7 +126,7 @@ def export_model(
 
 
 def describe(model: nn.Module, images: Tensor, classes: Sequence[str]) -> dict[str, Any]:
-    """What a file says about the network in it: its `network_config`, or what can be said without a recipe."""
+    """What a file says of the network in it: its `network_config`, or less where it has no recipe."""
     with evaluating(model):
         device = next((p.device for p in model.parameters()), images.device)
         outputs = model(images[:1].to(device)).shape[-1]

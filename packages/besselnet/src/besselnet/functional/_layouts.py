@@ -115,7 +115,7 @@ def shares(plan: Plan, most: int) -> tuple[Share, ...]:
         Share(
             slice(part[0].filters.start, part[-1].filters.stop),
             tuple(part),
-            sum(run.count * run.num_maps for run in part),
+            sum(run.num_products * run.num_maps for run in part),
         )
         for part in parts
     )

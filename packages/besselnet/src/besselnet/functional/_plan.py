@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
     filters: slice
     """Of all of them together, an equal share for each."""
-    count: int
+    num_products: int
     num_maps: int
     """Of each."""
 

@@ -166,8 +166,8 @@ class BesselConv2d(nn.Module):
             nn.init.zeros_(self.bias)
 
     def _set_tables(self) -> None:
-        like = {"dtype": self.weight.dtype, "device": self.weight.device}
-        for i, table in enumerate(self.spec.tables(**like)):
+        tables = self.spec.tables(dtype=self.weight.dtype, device=self.weight.device)
+        for i, table in enumerate(tables):
             self.register_buffer(f"table{i}", table, persistent=False)
         expansion = self.spec.expansion(self.weight.device)
         self.register_buffer("expansion", expansion, persistent=False)
