@@ -85,9 +85,7 @@ class TestTurning:
         assert len(png_bytes(draw_turned_maps(self.turned))) > 1000
 
     def test_wrong_size(self):
-        with pytest.raises(
-            ValueError, match=r"picture has shape \(28, 28\): must be \(29, 29\)"
-        ):
+        with pytest.raises(ValueError, match=r"picture has shape \(28, 28\): must be \(29, 29\)"):
             turned_maps(torch.zeros(28, 28))
 
     def test_turned_back_the_maps_of_a_bcnn_stand_still(self):

@@ -3,10 +3,14 @@
 import re
 import statistics
 
+import pytest
 from scipy.stats import ttest_ind_from_stats
 
 from besselnet_lab.report import write_report
+from besselnet_lab.study.cells import expand
+from besselnet_lab.study.recipe import read_recipe
 from besselnet_lab.study.store import Store
+from besselnet_lab.study.tally import unfinished
 from committed_results import (
     accuracies,
     bare_score,
@@ -108,3 +112,12 @@ def test_the_two_readings_of_irreps_and_hnets():
         ]
         rows.append([digits, *scores])
     assert table_below(MODELS, "Which of the two?") == rows
+
+
+@pytest.mark.parametrize("name", ["here", "ablation", "replication"])
+def test_the_recipes_still_have_the_settings_of_their_results(name):
+    """Also where only the default of a model's option would differ."""
+    cells = expand(read_recipe(LAB / "recipes" / f"{name}.toml"))
+    store = Store(LAB / "results" / name)
+    assert unfinished(store, cells) == []
+    assert len(store.results()) == len(cells)

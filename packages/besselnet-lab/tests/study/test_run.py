@@ -110,6 +110,19 @@ def test_a_result_of_other_settings_is_not_taken_for_this_one(finished, call):
     assert error.count("\n") == 1
 
 
+def test_a_default_that_has_changed_since_is_noticed(finished, tmp_path):
+    cell = expand(read_recipe(finished / "tiny.toml"))[0]
+    result = Store(finished / "results").result(cell.key)
+    store = Store(tmp_path)
+    store.prepare()
+    store.write_result(cell.key, result)
+    store.check_settings(cell)
+    result["model"]["options"]["padding_scheme"] = "malaria"
+    store.write_result(cell.key, result)
+    with pytest.raises(ValueError, match=r"model\.options\.padding_scheme: 'malaria' -> None"):
+        store.check_settings(cell)
+
+
 def test_a_failure_is_recorded_tried_again_and_forgotten(tmp_path, forked):
     write_study(tmp_path, RECIPE.replace("tiny.npz", "later.npz").replace("[0, 1]", "[0]"))
     summary, shown = run(tmp_path, tmp_path / "results", retries=1)
