@@ -96,7 +96,7 @@ class TestScales:
     def test_the_base_size_is_an_ordinary_layer(self):
         torch.manual_seed(3)
         layer = BesselConv2d(1, 1, 7, dtype=torch.float64)
-        expected = expand_filters(layer.weight.detach(), layer.tables[0], layer.spec)[0, :, 0]
+        expected = expand_filters(layer.weight.detach(), layer.tables[0], layer.spec)[0, :, 0, 0]
         scaled = scaled_filters(7, (-2, 0, 2), seed=3)
         assert scaled.kernel_sizes == (5, 7, 9)
         assert_same(scaled.filters[1][0], expected[0], FLOAT64.rounding)

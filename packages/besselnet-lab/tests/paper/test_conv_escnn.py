@@ -48,7 +48,7 @@ def test_our_filters_are_in_the_span_of_steerable_filters(escnn):
     ours = BesselConv2d(
         1, 1, KERNEL_SIZE, bias=False, sampling="point", response="power", dtype=torch.float64
     ).requires_grad_(False)
-    filters = expand_filters(ours.weight, ours.tables[0], ours.spec)[0, :, 0]
+    filters = expand_filters(ours.weight, ours.tables[0], ours.spec)[0, :, 0, 0]
     # A turn multiplies our complex response by e^{-iv alpha} and theirs, a vector, by the rotation
     # with +v alpha: the imaginary parts have opposite signs.
     filters[2::2] *= -1

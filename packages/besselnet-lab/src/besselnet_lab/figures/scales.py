@@ -35,7 +35,7 @@ def scaled_filters(
         layer = BesselConv2d(1, 1, kernel_size, scales=scales, dtype=torch.float64)
     filters = []
     for table in layer.tables:
-        maps = expand_filters(layer.weight.detach(), table, layer.spec)[0, :, 0]
+        maps = expand_filters(layer.weight.detach(), table, layer.spec)[0, :, 0, 0]
         # Order 0 has one map, each further order a real and an imaginary one.
         filters.append(torch.cat([maps[:1], maps[1::2]]))
     return ScaledFilters(layer.spec, tuple(filters))

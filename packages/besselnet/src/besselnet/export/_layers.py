@@ -105,17 +105,17 @@ class DirectResponse(nn.Module):
 
     def __init__(self, layer: BesselConv2d, bank: Tensor, padding: tuple[int, int]) -> None:
         super().__init__()
-        filters = expand_filters(layer.weight.detach().double(), bank, layer.spec)
-        self.conv = _conv(filters.flatten(0, 1), layer.groups, like=layer, padding=padding)
-        self.shape = (layer.out_channels, layer.spec.num_maps)
+        filters = expand_filters(layer.weight.detach().double(), bank, layer.spec, layer.groups)
+        self.conv = _conv(filters.flatten(0, 2), layer.groups, like=layer, padding=padding)
+        self.shape = filters.shape[:3]
         self.response = layer.response
 
     def forward(self, x: Tensor) -> Tensor:
         maps = self.conv(x).unflatten(1, self.shape)
         if self.response == "signed" and self.shape[1] == 1:
             # A kernel of one pixel has order 0 alone, and nothing else to add to it.
-            return maps.select(2, 0)
-        return response_of(maps, self.response, torch.float32)
+            return maps.select(2, 0).flatten(1, 2)
+        return response_of(maps, self.response, torch.float32).flatten(1, 2)
 
 
 class Analysis(nn.Module):

@@ -80,6 +80,13 @@ class BasisSpec:
         filters = [sampled_filters(size, self.modes, self.sampling) for size in sizes]
         return [torch.tensor(bank, dtype=dtype, device=device) for bank in filters]
 
-    def expansion(self, device: torch.device | str | None = None) -> Tensor:
-        """The table that :func:`expand_filters` reads, (num_weights, num_maps)."""
-        return torch.tensor(expansion_table(self.plan), device=device)
+    def expansion(
+        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The tables that :func:`expand_filters` reads: (maps weights,) integers, (maps weights, 1) signs."""
+        index, signs = expansion_table(self.plan)
+        dtype = dtype or torch.get_default_dtype()
+        return (
+            torch.tensor(index, device=device),
+            torch.tensor(signs, dtype=dtype, device=device).unsqueeze(1),
+        )

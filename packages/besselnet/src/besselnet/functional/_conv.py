@@ -23,8 +23,8 @@ ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
 
 
 def autocast_enabled(device: torch.device) -> bool:
-    """Whether autocast is on; there are devices ("meta") that do not know of it."""
-    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    """Whether autocast is on; tensors without numbers do not know of it."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def strongest(responses: list[Tensor], pool: ScalePool) -> Tensor:
@@ -138,7 +138,7 @@ def bessel_response(
     response: Response,
     scale_pool: ScalePool,
     algorithm: Algorithm,
-    expansion: Tensor | None = None,
+    expansion: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """:func:`bessel_conv2d` of settings that were checked before; the image alone is checked.
 
@@ -154,7 +154,7 @@ def bessel_response(
         algorithm = cheaper_algorithm(
             spec,
             channels,
-            len(weight),
+            weight.shape[0],
             groups,
             input.dtype,
             input.device.type,
@@ -181,10 +181,10 @@ def bessel_response(
             tensors = (padded.to(lower), weight.to(lower), bank.to(lower))
         responses.append(factored(*tensors, spec, response, window, groups))
     output = responses[0] if len(responses) == 1 else strongest(responses, scale_pool)
-    if not autocast:
+    if not autocast and output.dtype != input.dtype:
         output = output.to(input.dtype)
     if bias is not None:
-        output = output + bias.to(output.dtype)[:, None, None]
+        output = output + bias.to(output.dtype).view(-1, 1, 1)
     return output if input.dim() == 4 else output.squeeze(0)
 
 

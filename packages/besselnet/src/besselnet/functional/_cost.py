@@ -5,6 +5,7 @@ Counted per output pixel in multiply-adds, with every number that passes through
 it needs to write a number to the cache and to read it again.
 """
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from besselnet.functional._basis import BasisSpec
 
 OPERATIONS_PER_NUMBER = 16
 # What the factored algorithm needs for the same count: its convolutions have one channel each, its products
-# are small, and groups go one after the other. From `besselnet bench choice`.
+# are small, and groups go one after the other. From `besselnet-lab bench choice`.
 FACTORED_HANDICAP = 1.65
 # What its many small steps cost besides, however few pixels there are.
 FACTORED_STEPS = 2e7
@@ -62,8 +63,14 @@ def cheaper_algorithm(
     """
     if device == "cpu" and dtype == torch.float64:
         return "direct"
+    # A graph is planned once, and needs no cache.
+    compare = saving.__wrapped__ if torch.compiler.is_compiling() else saving
+    steps = 0 if pixels is None else FACTORED_STEPS / max(pixels, 1)
+    return "factored" if compare(spec, in_channels, out_channels, groups) > steps else "direct"
+
+
+@lru_cache(maxsize=1024)
+def saving(spec: BasisSpec, in_channels: int, out_channels: int, groups: int) -> float:
+    """What the factored algorithm saves per pixel."""
     shape = (spec, in_channels, out_channels, groups)
-    factored = FACTORED_HANDICAP * factored_cost(*shape).total
-    if pixels is not None:
-        factored += FACTORED_STEPS / max(pixels, 1)
-    return "factored" if factored < direct_cost(*shape).total else "direct"
+    return direct_cost(*shape).total - FACTORED_HANDICAP * factored_cost(*shape).total

@@ -13,20 +13,25 @@ from besselnet.functional._plan import Window
 
 
 def expand_filters(
-    weight: Tensor, bank: Tensor, spec: BasisSpec, expansion: Tensor | None = None
+    weight: Tensor,
+    bank: Tensor,
+    spec: BasisSpec,
+    groups: int = 1,
+    expansion: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """F_v = sum_j T_{v,j} conj(kappa_{v,j}) (Equation 6.4) as real filters.
 
-    Shapes: weight (O, I, num_weights), bank (num_weights, k, k) -> (O, num_maps, I, k, k). ``expansion``
-    is ``spec.expansion(...)`` on the device of the weights, built if not given.
+    Shapes: weight (O, I, num_weights), bank (num_weights, k, k) -> (groups, num_maps, O / groups, I, k, k).
+    ``expansion`` is ``spec.expansion(...)`` like the weights, built if not given.
     """
-    if expansion is None:
-        expansion = spec.expansion(weight.device)
-    bank = bank.to(weight.dtype)
-    signed = torch.cat([bank, -bank, torch.zeros_like(bank[:1])])
-    between = signed.index_select(0, expansion.flatten()).view(spec.num_weights, -1)
-    filters = weight.flatten(0, 1) @ between
-    return filters.view(*weight.shape[:2], spec.num_maps, *bank.shape[1:]).transpose(1, 2)
+    index, signs = expansion or spec.expansion(dtype=weight.dtype, device=weight.device)
+    if bank.dtype != weight.dtype:
+        bank = bank.to(weight.dtype)
+    between = bank.flatten(1).index_select(0, index) * signs
+    # One product for each group and map, which leaves the filters where the convolution reads them.
+    pairs = weight.view(groups, 1, -1, spec.num_weights)
+    filters = torch.matmul(pairs, between.view(spec.num_maps, spec.num_weights, -1))
+    return filters.view(groups, spec.num_maps, -1, weight.shape[1], *bank.shape[1:])
 
 
 def direct(
@@ -37,20 +42,21 @@ def direct(
     response: str,
     window: Window,
     groups: int,
-    expansion: Tensor | None = None,
+    expansion: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Response (Equations 5.6, 5.7), (N, O, H', W')."""
-    filters = expand_filters(weight, bank, spec, expansion).flatten(0, 1)
+    filters = expand_filters(weight, bank, spec, groups, expansion).flatten(0, 2)
     maps = F.conv2d(input, filters, None, *window, groups)
-    maps = maps.unflatten(1, (weight.shape[0], spec.num_maps))
+    maps = maps.view(maps.shape[0], groups, spec.num_maps, -1, *maps.shape[2:])
     # Half precision holds neither the squares nor their sum.
-    if maps.dtype in (torch.float16, torch.bfloat16):
+    if maps.dtype.itemsize < 4:
         maps = maps.float()
-    return response_of(maps, response)
+    return response_of(maps, response).flatten(1, 2)
 
 
 def response_of(maps: Tensor, response: str, dtype: torch.dtype | None = None) -> Tensor:
-    """The response from all its maps, (N, O, maps, H', W') -> (N, O, H', W'); the map of order 0 is first.
+    """The response from all its maps: (N, groups, maps, O / groups, H', W') without
+    the dimension of the maps; the map of order 0 is the first.
 
     ``dtype`` is that of the maps, for graphs that do not know it.
     """
@@ -60,7 +66,7 @@ def response_of(maps: Tensor, response: str, dtype: torch.dtype | None = None) -
 
 
 def amplitude(maps: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Root of the sum of squares of (N, O, maps, H', W'), with slope 0 at 0.
+    """Root of the sum of squares over the third dimension, with slope 0 at 0.
 
     The smallest normal number stands for 0, where the root has no slope.
     """

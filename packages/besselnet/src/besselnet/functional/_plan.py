@@ -128,16 +128,17 @@ def weight_gradient(gradient: Tensor, plan: Plan) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def expansion_table(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """(F, maps): for a weight and a map the filter between them, as an index into [filters, -filters, 0]."""
-    none = 2 * plan.num_filters
-    table = [[none] * plan.num_maps for _ in range(plan.num_filters)]
-    first_map = 0
+def expansion_table(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """For each map and weight, (maps F,): the filter between them, and its sign, 0 where there is none."""
+    index, signs = [], []
     for run in plan.products:
-        for f in range(run.filters.start, run.filters.stop):
-            for number in range(run.num_maps):
-                place = f + number * plan.num_filters
-                negative = plan.signs[place] < 0
-                table[plan.weight_of[place]][first_map + number] = f + negative * plan.num_filters
-        first_map += run.num_maps
-    return tuple(map(tuple, table))
+        for number in range(run.num_maps):
+            between = {
+                plan.weight_of[place]: (f, plan.signs[place])
+                for f in range(run.filters.start, run.filters.stop)
+                for place in (f + number * plan.num_filters,)
+            }
+            pairs = [between.get(n, (0, 0)) for n in range(plan.num_filters)]
+            index += [f for f, _ in pairs]
+            signs += [sign for _, sign in pairs]
+    return tuple(index), tuple(signs)

@@ -66,7 +66,8 @@ class BesselConv2d(nn.Module):
 
     # Version 1 had all cosines before all sines.
     _version = 2
-    expansion: Tensor
+    filter_index: Tensor
+    filter_signs: Tensor
 
     def __init__(
         self,
@@ -166,11 +167,12 @@ class BesselConv2d(nn.Module):
             nn.init.zeros_(self.bias)
 
     def _set_tables(self) -> None:
-        tables = self.spec.tables(dtype=self.weight.dtype, device=self.weight.device)
-        for i, table in enumerate(tables):
+        dtype, device = self.weight.dtype, self.weight.device
+        for i, table in enumerate(self.spec.tables(dtype=dtype, device=device)):
             self.register_buffer(f"table{i}", table, persistent=False)
-        expansion = self.spec.expansion(self.weight.device)
-        self.register_buffer("expansion", expansion, persistent=False)
+        index, signs = self.spec.expansion(dtype=dtype, device=device)
+        self.register_buffer("filter_index", index, persistent=False)
+        self.register_buffer("filter_signs", signs, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BesselConv2d":
         # A change of dtype must not carry the rounding of the old one: build the tables anew.
@@ -216,7 +218,7 @@ class BesselConv2d(nn.Module):
             response=self.response,
             scale_pool=self.scale_pool,
             algorithm=self.algorithm,
-            expansion=self.expansion,
+            expansion=(self.filter_index, self.filter_signs),
         )
 
     def extra_repr(self) -> str:
