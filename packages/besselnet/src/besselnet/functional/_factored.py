@@ -131,24 +131,9 @@ def factored_gradient(
 
 
 @factored_gradient.register_fake
-def _(  # type: ignore[no-untyped-def]
-    gradient,
-    linear,
-    amplitude,
-    input,
-    weight,
-    bank,
-    counts,
-    mirror,
-    stride,
-    padding,
-    dilation,
-    groups,
-    with_input,
-):
-    return torch.empty_like(input) if with_input else input.new_empty(0), weight.new_empty(
-        weight.shape
-    )
+def _(gradient, linear, amplitude, input, weight, *settings):  # type: ignore[no-untyped-def]
+    with_input = settings[-1]
+    return torch.empty_like(input) if with_input else input.new_empty(0), torch.empty_like(weight)
 
 
 def _keep(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -161,16 +146,8 @@ def _keep(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 def _backward(ctx, gradient, linear):  # type: ignore[no-untyped-def]
     input, weight, bank, amplitude = ctx.saved_tensors
     with_input = ctx.needs_input_grad[0]
-    to_input, to_weight = factored_gradient(
-        gradient,
-        linear if ctx.signed else None,
-        amplitude,
-        input,
-        weight,
-        bank,
-        *ctx.settings,
-        with_input,
-    )
+    kept = (linear if ctx.signed else None, amplitude, input, weight, bank)
+    to_input, to_weight = factored_gradient(gradient, *kept, *ctx.settings, with_input)
     return to_input if with_input else None, to_weight, *[None] * 8
 
 

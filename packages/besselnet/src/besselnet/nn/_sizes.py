@@ -11,7 +11,7 @@ or the last pixels are left out on one side and not on the other. Rows and colum
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,8 +114,8 @@ def check_size(module: nn.Module, size: int, in_channels: int | None = None) -> 
             module(image)
         except DataDependentOutputException as error:
             raise TypeError(
-                f"module={type(module).__name__}: allowed are modules whose forward depends on shapes "
-                f"alone; this one reads numbers out of a tensor ({error})"
+                f"module={type(module).__name__}: must be a module whose forward depends on "
+                f"shapes alone; this one reads numbers out of a tensor ({error})"
             ) from error
         finally:
             for handle in handles:
@@ -131,19 +131,15 @@ def exact_sizes(
     A size that the module refuses, such as one smaller than a kernel, is not among them; if it
     refuses all of them, its last error is raised.
     """
-    exact, refusal, accepted = [], None, False
+    reports, refusal = [], None
     for size in sizes:
         try:
-            report = check_size(module, size, in_channels)
+            reports.append(check_size(module, size, in_channels))
         except (ValueError, RuntimeError) as error:
             refusal = error
-            continue
-        accepted = True
-        if report.exact:
-            exact.append(size)
-    if refusal is not None and not accepted:
+    if refusal is not None and not reports:
         raise refusal
-    return exact
+    return [report.size for report in reports if report.exact]
 
 
 def suggest_size(module: nn.Module, size: int, in_channels: int | None = None) -> int:
@@ -161,18 +157,11 @@ def suggest_size(module: nn.Module, size: int, in_channels: int | None = None) -
         return size
     period = math.prod(layer.stride for layer in report.layers)
     for distance in range(1, period + 1):
-        for candidate in (size + distance, size - distance):
-            if candidate > 0 and keeps_exact(module, candidate, in_channels):
-                return candidate
+        candidates = [n for n in (size + distance, size - distance) if n > 0]
+        with suppress(ValueError, RuntimeError):  # both are refused
+            for found in exact_sizes(module, candidates, in_channels):
+                return found
     raise ValueError(f"no size keeps the module exact under quarter turns; {report}")
-
-
-def keeps_exact(module: nn.Module, size: int, in_channels: int | None) -> bool:
-    """Like ``check_size(...).exact``, and False for a size that the module refuses."""
-    try:
-        return check_size(module, size, in_channels).exact
-    except (ValueError, RuntimeError):
-        return False
 
 
 def layer_grid(
