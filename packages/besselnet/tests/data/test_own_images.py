@@ -312,7 +312,7 @@ def test_npz_groups_stay_together(tmp_path):
     ("arrays", "message"),
     [
         ({"images": np.zeros((4, 2, 2))}, "has neither x nor x_train; its keys are"),
-        ({"x": np.zeros((4, 2, 2))}, "has no y"),
+        ({"x": np.zeros((4, 2, 2))}, "has no 'y'"),
         ({"x": np.zeros((4, 2, 2)), "y": np.zeros(3, int)}, "one per image"),
         ({"x": np.full((4, 2, 2), 7.0), "y": np.zeros(4, int)}, r"in \[0, 1\]"),
         ({"x": np.full((4, 2, 2), 300), "y": np.zeros(4, int)}, r"in 0\.\.255"),

@@ -101,7 +101,7 @@ def test_mnist_that_does_not_fit_is_named(tmp_path):
     with pytest.raises(ValueError, match="label out of range"):
         load_data("mnist", root=tmp_path)
     np.savez(tmp_path / "mnist.npz", x=x)
-    with pytest.raises(ValueError, match=r"mnist\.npz: has no x_test; its keys are \['x'\]"):
+    with pytest.raises(ValueError, match=r"mnist\.npz: has no 'x_train'; its keys are \['x'\]"):
         load_data("mnist", root=tmp_path)
 
 

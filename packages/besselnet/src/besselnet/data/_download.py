@@ -1,4 +1,4 @@
-"""Downloads with checksum, progress bar and resumption, through pooch."""
+"""Downloads with checksum, progress bar and resumption."""
 
 import os
 import time
@@ -38,29 +38,28 @@ def fetch(download: Download, folder: Path) -> Path:
     target = folder / download.name
     if target.exists():
         return target
-    pooch, requests = _packages()
+    _, requests = _packages()
     folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"{download.name}.part"
     failures = []
     with file_lock(folder / f"{download.name}.lock"):
-        for url in download.urls:
+        for url in () if target.exists() else download.urls:
             try:
-                return Path(
-                    pooch.retrieve(
-                        url,
-                        known_hash=download.checksum,
-                        fname=download.name,
-                        path=folder,
-                        downloader=ResumingDownloader(folder / f"{download.name}.part"),
-                    )
-                )
+                _receive(url, part)
             except (_Broken, requests.RequestException) as error:
                 failures.append(f"{url} ({_reason(error)})")
-            except ValueError as error:
+                continue
+            if not _is_right(part, download):
+                part.unlink()
                 raise ValueError(
                     f"{target}: what {url} sent does not have the published checksum "
                     f"{download.checksum}; nothing was kept"
-                ) from error
-    raise OSError(f"cannot download {download.name}: {'; '.join(failures)}")
+                )
+            os.replace(part, target)
+            break
+    if not target.exists():
+        raise OSError(f"cannot download {download.name}: {'; '.join(failures)}")
+    return target
 
 
 def obtain_file(
@@ -78,71 +77,63 @@ def obtain_file(
 def verify(download: Download, folder: Path) -> Path:
     """The path of the downloaded file, after its checksum was computed again."""
     target = folder / download.name
-    algorithm, expected = download.checksum.split(":")
-    pooch, _ = _packages()
-    if pooch.file_hash(str(target), alg=algorithm) != expected:
+    if not _is_right(target, download):
         raise ValueError(f"{target}: has not the published checksum {download.checksum}")
     return target
 
 
-class ResumingDownloader:
-    """A pooch downloader that keeps what has arrived in `part` and asks for the rest.
+def _is_right(path: Path, download: Download) -> bool:
+    algorithm, expected = download.checksum.split(":")
+    pooch, _ = _packages()
+    return bool(pooch.file_hash(str(path), alg=algorithm) == expected)
 
-    It sends an HTTP `Range`; a server that ignores it answers 200 and the file starts again. A
-    connection that breaks is taken up `attempts` times, with growing pauses.
-    """
 
-    def __init__(self, part: Path, *, attempts: int = 4) -> None:
-        self.part = part
-        self.attempts = attempts
+def _receive(url: str, part: Path, attempts: int = 4) -> None:
+    """Receive a file into `part`; a connection that breaks is taken up again, with growing pauses."""
+    _, requests = _packages()
+    for attempt in range(attempts):
+        try:
+            _receive_rest(url, part)
+            break
+        except (_Broken, requests.ConnectionError, requests.Timeout) as error:
+            refused = not isinstance(error, _Broken) and not part.exists()
+            if refused or attempt + 1 == attempts:
+                raise
+            _pause(2.0**attempt)
 
-    def __call__(self, url: str, output_file: str | Path, mypooch: Any) -> None:
-        _, requests = _packages()
-        for attempt in range(self.attempts):
+
+def _receive_rest(url: str, part: Path) -> None:
+    """Ask for what is not in `part` by an HTTP `Range`; a server that ignores it starts the file again."""
+    _, requests = _packages()
+    have = part.stat().st_size if part.exists() else 0
+    # "identity": a transparently compressed answer has other offsets than the file.
+    headers = {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+        if answer.status_code == requests.codes.requested_range_not_satisfiable:
+            # The part is already whole, or longer than the file: a fresh start decides.
+            if answer.headers.get("Content-Range") == f"bytes */{have}":
+                return
+            part.unlink()
+            raise _Broken("the part kept from before is longer than the file")
+        answer.raise_for_status()
+        resumed = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        if not (answer.status_code == requests.codes.partial_content and resumed):
+            have = 0
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        with part.open("ab" if have else "wb") as file, _progress() as show:
+            show(part.stem, have, total)
             try:
-                self._receive(url)
-                break
-            except (_Broken, requests.ConnectionError, requests.Timeout) as error:
-                refused = not isinstance(error, _Broken) and not self.part.exists()
-                if refused or attempt + 1 == self.attempts:
-                    raise
-                _pause(2.0**attempt)
-        os.replace(self.part, output_file)
-
-    def _receive(self, url: str) -> None:
-        _, requests = _packages()
-        have = self.part.stat().st_size if self.part.exists() else 0
-        # "identity": a transparently compressed answer has other offsets than the file.
-        headers = {"Accept-Encoding": "identity"}
-        if have:
-            headers["Range"] = f"bytes={have}-"
-        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
-            if answer.status_code == requests.codes.requested_range_not_satisfiable:
-                # The part is already whole, or longer than the file: a fresh start decides.
-                if answer.headers.get("Content-Range") == f"bytes */{have}":
-                    return
-                self.part.unlink()
-                raise _Broken("the part kept from before is longer than the file")
-            answer.raise_for_status()
-            resumed = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-            if not (answer.status_code == requests.codes.partial_content and resumed):
-                have = 0
-            length = answer.headers.get("Content-Length")
-            total = have + int(length) if length else None
-            with self.part.open("ab" if have else "wb") as file, _progress() as show:
-                show(self.part.stem, have, total)
-                try:
-                    for chunk in answer.iter_content(_CHUNK):
-                        file.write(chunk)
-                        have += len(chunk)
-                        show(self.part.stem, have, total)
-                except (
-                    requests.exceptions.ChunkedEncodingError,
-                    requests.ConnectionError,
-                ) as error:
-                    raise _Broken(f"connection lost after {have} bytes") from error
-            if total is not None and have < total:
-                raise _Broken(f"connection lost after {have} of {total} bytes")
+                for chunk in answer.iter_content(_CHUNK):
+                    file.write(chunk)
+                    have += len(chunk)
+                    show(part.stem, have, total)
+            except requests.RequestException as error:
+                raise _Broken(f"connection lost after {have} bytes") from error
+        if total is not None and have < total:
+            raise _Broken(f"connection lost after {have} of {total} bytes")
 
 
 def _packages() -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -96,6 +96,13 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         if not isinstance(stored, np.lib.npyio.NpzFile):
             raise ValueError("is a single array, not an .npz archive")
         return {key: stored[key] for key in stored.files}
+
+
+def take(stored: Mapping[str, Any], key: str, where: str = "") -> Any:
+    """What a file, or `where` in it, holds under `key`; inside of `reading`, which names the file."""
+    if key not in stored:
+        raise ValueError(f"{where} has no {key!r}; its keys are {sorted(stored)}".strip())
+    return stored[key]
 
 
 def prepared_arrays(

@@ -5,7 +5,6 @@ from besselnet.data._sets import (  # noqa: F401
     galaxy10,
     malaria,
     mnist,
-    mnist_mini,
     mnist_variations,
     npz,
     radio_galaxies,

@@ -13,7 +13,7 @@ import torch
 from besselnet._pixels import needed, reading
 from besselnet.data._decode import resize_images
 from besselnet.data._download import Download, obtain_file
-from besselnet.data._files import file_identity, prepared_arrays
+from besselnet.data._files import file_identity, prepared_arrays, take
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._split import divide
@@ -71,10 +71,7 @@ def load_galaxy10(
 def _read(path: Path, size: int) -> dict[str, np.ndarray]:
     h5py = needed("h5py", "reading galaxy10", "data")
     with reading(path), h5py.File(path, "r") as file:
-        for key in ("images", "ans"):
-            if key not in file:
-                raise ValueError(f"has no {key!r}; its keys are {sorted(file)}")
-        stored, labels = file["images"], file["ans"][()].astype(np.int64)
+        stored, labels = take(file, "images"), take(file, "ans")[()].astype(np.int64)
         if stored.ndim != 4 or stored.shape[3] != 3 or stored.dtype != np.uint8:
             raise ValueError(
                 f"images must be uint8 (N, H, W, 3), got {stored.dtype} {stored.shape}"

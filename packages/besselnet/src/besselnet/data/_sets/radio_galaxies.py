@@ -16,7 +16,7 @@ from besselnet._pixels import needed, reading
 from besselnet.checks import check_count
 from besselnet.data._decode import resize_in_pieces
 from besselnet.data._download import obtain_file
-from besselnet.data._files import open_zip, package_folder
+from besselnet.data._files import open_zip, package_folder, take
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 
@@ -48,49 +48,37 @@ def load_radio_galaxies(
         path = package_folder("firstgalaxydata", f"radio-galaxies: {_OBTAIN}") / _ARCHIVE
     else:
         path = obtain_file("radio-galaxies", root, [_ARCHIVE, _MEMBER])
+    content: Path | io.BytesIO = path
     if path.suffix == ".zip":
         with open_zip(path) as archive:
-            content: Path | io.BytesIO = io.BytesIO(archive.read(_MEMBER))
-    else:
-        content = path
+            content = io.BytesIO(archive.read(_MEMBER))
     h5py = needed("h5py", "reading radio-galaxies", "data")
     with reading(path), h5py.File(content, "r") as file:
-        arrays = _read(file, crop)
-        parts = {
-            part: ImageSet(resize_in_pieces(images, image_size), labels, CLASSES)
-            for part, (images, labels) in arrays.items()
-        }
-    return Splits(
-        **parts,
-        provenance=Provenance(f"radio galaxies of FIRST, central {crop} pixels, official parts"),
-    )
+        images, labels = _read(file, crop)
+        parts = {}
+        for part, stored in _PARTS.items():
+            if not images[stored]:
+                raise ValueError(f"has no images of the part {stored!r}")
+            pixels = torch.from_numpy(np.stack(images[stored])[:, None])
+            resized = resize_in_pieces(pixels, image_size)
+            parts[part] = ImageSet(resized, torch.tensor(labels[stored]), CLASSES)
+    what = f"radio galaxies of FIRST, central {crop} pixels, official parts"
+    return Splits(**parts, provenance=Provenance(what))
 
 
-def _read(file: Any, crop: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def _read(file: Any, crop: int) -> tuple[dict[str, list[np.ndarray]], dict[str, list[int]]]:
     """Images and labels of each part; entries are groups data_1, data_2, ..."""
     images: dict[str, list[np.ndarray]] = {part: [] for part in _PARTS.values()}
     labels: dict[str, list[int]] = {part: [] for part in _PARTS.values()}
+    start = (300 - crop) // 2
     for name in sorted(file, key=lambda name: (len(name), name)):
-        entry = file[name]
-        for key in ("Img", "Label_literature", "Split_literature"):
-            if key not in entry:
-                raise ValueError(f"{name} has no {key!r}; its keys are {sorted(entry)}")
-        part = entry["Split_literature"].asstr()[()]
+        keys = ("Img", "Label_literature", "Split_literature")
+        image, label, stored = (take(file[name], key, name) for key in keys)
+        part = stored.asstr()[()]
         if part not in images:
             raise ValueError(f"{name} is in an unknown part {part!r}")
-        image = entry["Img"]
         if image.shape != (300, 300) or image.dtype != np.uint8:
             raise ValueError(f"{name} must be uint8 300 x 300, got {image.dtype} {image.shape}")
-        start = (300 - crop) // 2
         images[part].append(image[start : start + crop, start : start + crop])
-        labels[part].append(int(entry["Label_literature"][()]))
-    empty = [part for part, found in images.items() if not found]
-    if empty:
-        raise ValueError(f"has no images of the part {empty[0]!r}")
-    return {
-        part: (
-            torch.from_numpy(np.stack(images[stored])[:, None]),
-            torch.tensor(labels[stored]),
-        )
-        for part, stored in _PARTS.items()
-    }
+        labels[part].append(int(label[()]))
+    return images, labels

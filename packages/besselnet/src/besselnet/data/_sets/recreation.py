@@ -13,7 +13,6 @@ those inside scikit-image: accuracies on a re-creation are not comparable with t
 """
 
 import hashlib
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -38,58 +37,46 @@ _LOWEST_DEVIATION = 0.1
 _PIECE = 100
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Which of the steps above are done, for how many digits, and from which seed."""
+def recreate(
+    name: str,
+    mnist: dict[str, np.ndarray],
+    rows: dict[str, int],
+    seed: int,
+    interpolation: Interpolation,
+) -> dict[str, np.ndarray]:
+    """x_train, y_train, x_test, y_test: images (N, 1, 28, 28) uint8; kept in the cache folder.
 
-    rotate: bool
-    background: bool
-    train_size: int
-    test_size: int
-    seed: int
-    interpolation: Interpolation
-
-
-def recreate(name: str, mnist: dict[str, np.ndarray], recipe: Recipe) -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test, y_test: images (N, 1, 28, 28) uint8; kept in the cache folder."""
+    The `name` says which of the steps above are done, `rows` how many digits each part gets.
+    """
     digits = np.concatenate([mnist["x_train"], mnist["x_test"]])
     labels = np.concatenate([mnist["y_train"], mnist["y_test"]]).astype(np.int64)
-    needed = recipe.train_size + recipe.test_size
-    if len(digits) < needed:
-        raise ValueError(f"{name} needs {needed} MNIST digits, got {len(digits)}")
-    photographs = _photographs() if recipe.background else []
+    total = sum(rows.values())
+    if len(digits) < total:
+        raise ValueError(f"{name} needs {total} MNIST digits, got {len(digits)}")
+    photographs = _photographs() if "back" in name else []
     identity = hashlib.sha256(digits.tobytes() + labels.tobytes())
     for photograph in photographs:
         identity.update(photograph.tobytes())
 
     def make() -> dict[str, np.ndarray]:
-        chosen, images = _make(digits, photographs, recipe)
-        train, test = np.split(images, [recipe.train_size])
-        y_train, y_test = np.split(labels[chosen], [recipe.train_size])
+        generator = np.random.default_rng(seed)
+        chosen = generator.permutation(len(digits))[:total]
+        images = np.empty((total, 1, 28, 28), dtype=np.uint8)
+        for start in range(0, total, _PIECE):
+            picked = chosen[start : start + _PIECE]
+            piece = torch.from_numpy(digits[picked])[:, None].float() / 255
+            if "rot" in name:
+                angles = torch.from_numpy(generator.uniform(0, 360, len(picked)))
+                piece = rotate_images(piece, angles, interpolation).clamp_(0, 1)
+            if photographs:
+                piece = piece + (1 - piece) * _patches(photographs, len(picked), generator)
+            images[start : start + _PIECE] = (piece * 255).round().to(torch.uint8).numpy()
+        train, test = np.split(images, [rows["train"]])
+        y_train, y_test = np.split(labels[chosen], [rows["train"]])
         return {"x_train": train, "y_train": y_train, "x_test": test, "y_test": y_test}
 
-    return prepared_arrays(f"{name}-recreated", (recipe, identity.hexdigest()), make)
-
-
-def _make(
-    digits: np.ndarray, photographs: list[np.ndarray], recipe: Recipe
-) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the chosen digits, and what became of them."""
-    generator = np.random.default_rng(recipe.seed)
-    chosen = generator.permutation(len(digits))[: recipe.train_size + recipe.test_size]
-    images = np.empty((len(chosen), 1, 28, 28), dtype=np.uint8)
-    for start in range(0, len(chosen), _PIECE):
-        picked = chosen[start : start + _PIECE]
-        piece = torch.from_numpy(digits[picked])[:, None].float() / 255
-        if recipe.rotate:
-            angles = generator.uniform(0, 360, len(picked))
-            rotated = rotate_images(piece, torch.from_numpy(angles), recipe.interpolation)
-            piece = rotated.clamp_(0, 1)
-        if recipe.background:
-            patches = _patches(photographs, len(picked), generator)
-            piece = piece + (1 - piece) * patches
-        images[start : start + _PIECE] = (piece * 255).round().to(torch.uint8).numpy()
-    return chosen, images
+    recipe = (rows, seed, interpolation, identity.hexdigest())
+    return prepared_arrays(f"{name}-recreated", recipe, make)
 
 
 def _patches(
