@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "testing": {"checks", "functional", "nn"},
     "conversion": {"checks", "functional", "nn", "testing"},
     "export": {"_pixels", "atomic", "checks", "functional", "models", "nn"},
-    "hub": {"atomic", "models"},
+    "hub": {"_pixels", "atomic", "models"},
     "data": {"_pixels", "atomic", "checks", "functional"},
     "drawing": {"_pixels", "atomic", "checks", "data", "nn"},
     "train": {

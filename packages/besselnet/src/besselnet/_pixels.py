@@ -45,13 +45,12 @@ def reading_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def image_files(folder: Path) -> list[Path]:
     """Files with an image's suffix under `folder`, at any depth, sorted; hidden ones left out."""
+
+    def hidden(path: Path) -> bool:
+        return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
     found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return sorted(
-        path
-        for path in found
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    return sorted(path for path in found if path.is_file() and not hidden(path))
 
 
 def list_images(paths: Iterable[Path | str]) -> Iterator[Path]:
@@ -90,19 +89,16 @@ def read_pixels(
     """
     check_reading(channels=channels, bits=bits, page=page)
     image_library = pillow()
-    label = name if isinstance(source, bytes) else source
-    stream = io.BytesIO(source) if isinstance(source, bytes) else source
+    stream, label = (io.BytesIO(source), name) if isinstance(source, bytes) else (source, source)
     with reading(label or "image"), image_library.open(stream) as opened:
         _turn_to_page(opened, page)
         pixels = _decode(opened)
         top = 2 ** (bits or 16) - 1
         if pixels.dtype == np.uint16 and pixels.max() > top:
             raise ValueError(f"has values up to {pixels.max()}, and bits={bits} allows 0..{top}")
-    if channels is None or channels == len(pixels):
+    if channels in (None, len(pixels)):
         return pixels
-    if channels == 3:
-        return np.repeat(pixels, 3, 0)
-    return _luma(pixels)
+    return np.repeat(pixels, 3, 0) if channels == 3 else _luma(pixels)
 
 
 def scale_depth(pixels: Array, bits: int | None = None) -> Array:
@@ -158,10 +154,13 @@ def reading(path: Path | str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, IndexError, SyntaxError) as error:
-        raise ValueError(_one_line(path, error)) from error
-    except (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError) as error:
-        raise ValueError(_one_line(path, error)) from error
+    except (
+        *(OSError, ValueError, KeyError, EOFError, IndexError, SyntaxError, RuntimeError),
+        *(zipfile.BadZipFile, zlib.error, struct.error),
+    ) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        line = reason if str(path) in reason else f"{path}: {reason}"
+        raise ValueError(line) from error
 
 
 def resize_pixels(pixels: Array, size: int, how: str) -> Array:
@@ -266,8 +265,3 @@ def _luma(pixels: Array) -> Array:
         # Rounded once for each channel, as by a fused multiply-add: the same grey value on every machine.
         grey = (grey + np.float64(weight) * channel.astype(np.float64)).astype(np.float32)
     return np.rint(grey).astype(np.uint8)[None]
-
-
-def _one_line(path: Path | str, error: Exception) -> str:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return reason if str(path) in reason else f"{path}: {reason}"

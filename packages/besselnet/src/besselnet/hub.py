@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from besselnet._pixels import needed
 from besselnet.atomic import write_atomically
 from besselnet.models import (
     CONFIG_FILE,
@@ -37,13 +38,7 @@ def save_pretrained(
     classes: Sequence[str] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a network that `create_model` has built to a folder.
-
-    Args:
-        folder: is made if missing; files of an earlier call are replaced.
-        classes: names of the classes.
-        about: what a reader should know (data, accuracy, ...): JSON values, shown in the model card.
-    """
+    """Write a network to a folder, as `besselnet.models.save_network`, with a card that shows `about`."""
     save_network(model, folder, classes=classes, about=about)
     card = model_card(read_network_config(folder), count_parameters(model))
     write_atomically(Path(folder) / CARD_FILE, card)
@@ -57,9 +52,7 @@ def from_pretrained(place: str | Path, *, revision: str | None = None) -> nn.Mod
             the Hugging Face hub.
         revision: branch, tag or commit on the hub.
 
-    Returns:
-        The network; ``model.recipe`` tells what it was built with, ``model.classes`` the names of the classes
-        (None where they are not known).
+    ``model.recipe`` and ``model.classes`` are those of `besselnet.models.load_network`.
     """
     folder = Path(place)
     if (folder / "model" / WEIGHTS_FILE).is_file():
@@ -100,14 +93,7 @@ def _downloaded(repo_id: str, revision: str | None) -> Path:
 
 
 def _huggingface_hub() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ValueError(
-            f"the Hugging Face hub needs huggingface_hub ({error}); install it with: "
-            "pip install 'besselnet[hub]'"
-        ) from error
-    return huggingface_hub
+    return needed("huggingface_hub", "the Hugging Face hub", "hub")
 
 
 def model_card(config: Mapping[str, Any], parameters: int) -> str:
@@ -125,14 +111,13 @@ def model_card(config: Mapping[str, Any], parameters: int) -> str:
         "takes": f"{config['in_channels']} x {side} x {side}, floats in [0, 1]",
         "answers": ", ".join(config["classes"] or [f"{config['num_classes']} classes"]),
         "parameters": f"{parameters:,}",
-        **{key: _shown(value) for key, value in config["about"].items()},
+        **{
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in config["about"].items()
+        },
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     return _CARD.format(name=config["name"], table=table)
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 _CARD = """---

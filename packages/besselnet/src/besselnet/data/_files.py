@@ -84,11 +84,6 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def fingerprint(archive: zipfile.ZipFile) -> list[tuple[str, int, int]]:
-    """Name, length and checksum of every member: what the archive holds, without reading it."""
-    return [(entry.filename, entry.file_size, entry.CRC) for entry in archive.infolist()]
-
-
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Every array of an .npz file; pickled objects are refused."""
     # Opened here, because np.load forgets to close a file that turns out to be damaged.

@@ -31,11 +31,9 @@ def split_indices(
     else:
         part_of = _assign_groups(labels.numpy(), groups.numpy(), wanted, generator)
     parts = [np.flatnonzero(part_of == part) for part in range(len(wanted))]
-    for part, (indices, size) in enumerate(zip(parts, wanted)):
-        if size and not len(indices):
-            raise ValueError(
-                f"part {part} of {tuple(sizes)} would be empty: there are too few groups to fill it"
-            )
+    if not all(map(len, parts)):
+        part = list(map(len, parts)).index(0)
+        raise ValueError(f"part {part} of {tuple(sizes)} would be empty: there are too few groups")
     return tuple(torch.from_numpy(indices) for indices in parts)
 
 
@@ -54,10 +52,8 @@ def stratified_split(
 
 def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[int]:
     """Numbers of images from numbers or shares; shares that sum to one leave no image over."""
-    if not sizes:
-        raise ValueError(f"sizes={tuple(sizes)}: must name at least one part")
-    if any(not size > 0 for size in sizes):
-        raise ValueError(f"sizes={tuple(sizes)}: must be positive")
+    if not sizes or any(not size > 0 for size in sizes):
+        raise ValueError(f"sizes={tuple(sizes)}: must be positive, for at least one part")
     if all(isinstance(size, int) for size in sizes):
         counts = [int(size) for size in sizes]
     elif all(isinstance(size, float) for size in sizes):
@@ -69,11 +65,9 @@ def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[i
         raise ValueError(f"sizes={tuple(sizes)}: must be all int or all float")
     if sum(counts) > total:
         raise ValueError(f"sizes={tuple(sizes)}: must sum to at most {counted(total, 'image')}")
-    for part, count in enumerate(counts):
-        if count == 0:
-            raise ValueError(
-                f"part {part} of {tuple(sizes)} would be empty: {counted(total, 'image')} in all"
-            )
+    if 0 in counts:
+        empty = f"part {counts.index(0)} of {tuple(sizes)} would be empty"
+        raise ValueError(f"{empty}: {counted(total, 'image')} in all")
     return counts
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from besselnet._pixels import SUFFIXES, counted, image_files, option_hint
 from besselnet.checks import check_choice
 from besselnet.data._decode import Resize, iter_deep_images, warn_of_dark_images
-from besselnet.data._imageset import ImageSet, Provenance, Splits
+from besselnet.data._imageset import ImageSet, Provenance, Splits, as_floats
 from besselnet.data._registry import register_data
 from besselnet.data._split import divide
 
@@ -56,7 +56,7 @@ def load_folder(
     labels: dict[str, list[int]] = {part: [] for part in places}
     failures = []
     largest = 0
-    shape_of: dict[tuple[int, int], Path] = {}
+    first: tuple[Path, Tensor] | None = None
     for part, listed in files.items():
         paths = (path for path, _ in listed)
         how = {"channels": channels, "bits": bits, "page": page}
@@ -66,18 +66,21 @@ def load_folder(
                 failures.append(str(image))
                 continue
             largest = max(largest, brightest)
-            shape_of.setdefault((image.shape[1], image.shape[2]), path)
-            if len(shape_of) > 1:
-                raise ValueError(_sizes_differ(shape_of))
+            first = first or (path, image)
+            if image.shape[1:] != first[1].shape[1:]:
+                sizes = (f"{p} is {i.shape[2]}x{i.shape[1]}" for p, i in (first, (path, image)))
+                raise ValueError(
+                    f"images differ in size: {', '.join(sizes)}: set image_size, the side to resize "
+                    "them to, for instance 64 (command line: --set data.image_size=64)"
+                )
             images[part].append(image)
             labels[part].append(label)
     _report(failures, sum(map(len, files.values())), on_error)
     if bits is None:
         warn_of_dark_images(largest)
-    stacked = _stack(images, places)
     sets = {
         part: ImageSet(stack, torch.tensor(labels[part]), classes)
-        for part, stack in stacked.items()
+        for part, stack in _stack(images, places).items()
     }
     if "all" in sets:
         return divide(sets["all"], f"folder {root.name}", split, seed)
@@ -121,15 +124,6 @@ def _list_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]
     return listed
 
 
-def _sizes_differ(shape_of: dict[tuple[int, int], Path]) -> str:
-    (first, first_path), (second, second_path) = list(shape_of.items())[:2]
-    return (
-        f"images differ in size: {first_path} is {first[1]}x{first[0]}, "
-        f"{second_path} is {second[1]}x{second[0]}: set image_size, the side to resize them to, for "
-        "instance 64 (command line: --set data.image_size=64)"
-    )
-
-
 def _report(failures: list[str], total: int, on_error: str) -> None:
     if not failures:
         return
@@ -149,10 +143,7 @@ def _stack(images: dict[str, list[Tensor]], places: dict[str, Path]) -> dict[str
     everything = [image for tensors in images.values() for image in tensors]
     channels = max(len(image) for image in everything)
     deep = any(image.dtype == torch.float32 for image in everything)
-
-    def fit(image: Tensor) -> Tensor:
-        if deep and image.dtype == torch.uint8:
-            image = image.float() / 255
-        return image.expand(channels, -1, -1)
-
-    return {part: torch.stack([fit(i) for i in tensors]) for part, tensors in images.items()}
+    return {
+        part: torch.stack([(as_floats(i) if deep else i).expand(channels, -1, -1) for i in tensors])
+        for part, tensors in images.items()
+    }
