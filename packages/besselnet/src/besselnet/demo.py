@@ -1,5 +1,6 @@
 """The two-minute story: train on upright digits, test on rotated ones, beside a plain CNN."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ class DemoRow:
 def answers(model: nn.Module, images: ImageSet, rotate: Callable[[Tensor], Tensor]) -> Tensor:
     """The classes that a network names for rotated images."""
     batches = Batches(images, 100)
-    shown = watched(batches, len(batches), "testing")
+    shown = watched(batches, "testing", stream=sys.stdout)
     with evaluating(model):
         return torch.cat([model(rotate(batch)).argmax(1) for batch, _ in shown])
 
@@ -116,12 +117,10 @@ def draw(folder: Path, models: Mapping[str, nn.Module], test: ImageSet) -> list[
     """Accuracy against angle, feature maps, learned filters; returns the file names."""
     few = test.select(torch.arange(0, len(test), max(1, len(test) // CURVE_IMAGES)))
     batches = Batches(few, 50)
-    curves = {
-        name: evaluate_rotated(
-            model, watched(batches, len(batches), f"rotating: {name}"), rotate_images
-        )
-        for name, model in models.items()
-    }
+    curves = {}
+    for name, model in models.items():
+        shown = watched(batches, f"rotating: {name}", stream=sys.stdout)
+        curves[name] = evaluate_rotated(model, shown, rotate_images)
     draw_rotated(folder / "accuracy_against_angle.png", curves)
     image, _ = Batches(test, 1)[0]
     rotated = rotate_images(image, SHOWN_ANGLE)

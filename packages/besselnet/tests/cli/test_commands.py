@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import torch
 from PIL import Image
 
 import besselnet
-from besselnet.cli import main, program
+from besselnet.cli import Command, Program, main, program
 from besselnet.data import list_data
 from besselnet.models import list_models, model_info
 from besselnet.train import TrainConfig, choose_device
@@ -366,6 +367,20 @@ def test_every_mistake_is_one_clear_line_and_exit_code_2(call, images, trained, 
 def test_traceback_is_shown_when_asked_for(trained):
     with pytest.raises(ValueError, match="must be one of"):
         main(["--traceback", "evaluate", str(trained), "--part", "all"])
+
+
+def warn() -> None:
+    warnings.warn("the images are dark:\n  set bits", stacklevel=2)
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize("name", ["besselnet", "besselnet-lab"])
+def test_a_warning_is_one_line_without_the_place_in_the_program(capsys, name):
+    shown_before = warnings.showwarning
+    commands = {"warn": Command(__name__, "warn", "Warn."), "other": Command("", "", "")}
+    assert Program(name, "1", "About.", commands).run(["warn"]) == 0
+    assert capsys.readouterr().err == f"{name}: warning: the images are dark: set bits\n"
+    assert warnings.showwarning is shown_before
 
 
 # Sends itself Ctrl-C in the second epoch, in the middle of a long training.

@@ -186,7 +186,7 @@ def test_predictions_come_in_order_with_the_failures(finished, images, tmp_path)
         assert a.label == b.label
         assert a.probability == pytest.approx(b.probability, rel=1e-5)
     with pytest.raises(ValueError, match="batch_size=0: must be an integer >= 1"):
-        predict(finished, good, batch_size=0)
+        next(predict(finished, good, batch_size=0))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Command", "Program", "main", "program"]
 
 _COMMANDS = {
-    "demo": ("_demo", "demo", "Start here: train on upright digits, test on rotated ones."),
+    "demo": ("_train", "demo", "Start here: train on upright digits, test on rotated ones."),
     "train": ("_train", "train", "Train a network on a data set or a folder of images."),
     "evaluate": ("_train", "evaluate", "Test a trained network, upright and rotated."),
     "predict": ("_predict", "predict", "Name the class of image files."),

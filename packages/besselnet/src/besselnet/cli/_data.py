@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from besselnet._pixels import counted
+from besselnet.checks import check_choice
+from besselnet.cli._program import Json
 from besselnet.data import cache_folder, data_source, fetch_data, list_data, load_data
 from besselnet.drawing import contact_sheet
 from besselnet.train import override
@@ -19,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="List, download and look at data se
 
 @app.command("list")
 def list_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the data sets, and whether their files are here.
 
@@ -101,15 +103,12 @@ def show_command(
         besselnet data show photos/ -o photos.png --set bits=12
     """
     if not output.absolute().parent.is_dir():
-        raise typer.BadParameter(
-            f"{output.absolute().parent} is not a folder", param_hint="--output"
-        )
+        raise ValueError(f"--output: {output.absolute().parent} is not a folder")
     # As `besselnet train` has them, too.
     options = override({}, [text.removeprefix("data.options.") for text in settings or []])
     splits = load_data(data, root=root, image_size=image_size, seed=seed, **options)
     parts = splits.parts()
-    if part not in parts:
-        raise typer.BadParameter(f"{data} has {', '.join(parts)}", param_hint="--part")
+    check_choice("--part", part, list(parts))
     contact_sheet(parts[part], output, per_class=per_class, seed=seed, title=str(splits.provenance))
     for name, images in parts.items():
         height, width = images.image_size

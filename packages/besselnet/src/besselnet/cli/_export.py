@@ -8,6 +8,7 @@ import typer
 
 from besselnet import train as training
 from besselnet.checks import check_choice
+from besselnet.cli._program import RunFolder
 from besselnet.data import Batches, reading_options
 from besselnet.export import (
     BOUND,
@@ -19,15 +20,13 @@ from besselnet.export import (
 )
 from besselnet.hub import save_pretrained
 
-__all__ = ["export"]
-
 FOLDER = "folder"
 # Of the run's own images.
 MOST_IMAGES = 128
 
 
 def export(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `train` filled.")],
+    run_folder: RunFolder,
     to: Annotated[
         str,
         typer.Option(

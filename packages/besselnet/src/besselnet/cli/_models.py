@@ -9,16 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from besselnet.cli._program import Json
 from besselnet.models import (
-    ModelDescription,
     count_parameters,
     describe_model,
     list_models,
     model_info,
     outline_model,
 )
-
-__all__ = ["models"]
 
 
 def models(
@@ -29,7 +27,7 @@ def models(
     in_channels: Annotated[int, typer.Option(help="Channels of the images.")] = 1,
     num_classes: Annotated[int, typer.Option(help="Number of classes.")] = 10,
     image_size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 28,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the networks with their number of parameters, or describe one of them.
 
@@ -54,25 +52,21 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     infos = [model_info(name) for name in list_models(pattern)]
     if not infos:
         raise ValueError(f"no model matches {pattern!r}; known: {', '.join(list_models())}")
-    counts: dict[str, int | None] = {}
-    notes: dict[str, str] = {}
+    rows = []
     for info in infos:
-        counts[info.name] = None
+        row: dict[str, Any] = {
+            "name": info.name,
+            "summary": info.summary,
+            "symmetry": info.symmetry,
+            "parameters": None,
+            "not_built": None,
+        }
         try:
-            counts[info.name] = count_parameters(outline_model(info.name, **images))
+            row["parameters"] = count_parameters(outline_model(info.name, **images))
         except ValueError as error:
-            notes[info.name] = str(error)
+            row["not_built"] = str(error)
+        rows.append(row)
     if as_json:
-        rows = [
-            {
-                "name": info.name,
-                "summary": info.summary,
-                "symmetry": info.symmetry,
-                "parameters": counts[info.name],
-                "not_built": notes.get(info.name),
-            }
-            for info in infos
-        ]
         typer.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=None, pad_edge=False)
@@ -81,41 +75,35 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("symmetry", min_width=8)
     table.add_column("what it is", min_width=20)
-    for info in infos:
-        count = "not built" if info.name in notes else f"{counts[info.name]:,}"
-        table.add_row(*(escape(text) for text in (info.name, count, info.symmetry, info.summary)))
+    for row in rows:
+        count = "not built" if row["not_built"] else f"{row['parameters']:,}"
+        table.add_row(*map(escape, (row["name"], count, row["symmetry"], row["summary"])))
     Console().print(table)
-    for note in dict.fromkeys(notes.values()):
+    for note in dict.fromkeys(row["not_built"] for row in rows if row["not_built"]):
         typer.echo(f"not built: {note}", err=True)
 
 
 def _describe(name: str, images: dict[str, Any], as_json: bool) -> None:
-    description = describe_model(name, **images)
+    model = describe_model(name, **images)
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(description), indent=2))
+        typer.echo(json.dumps(dataclasses.asdict(model), indent=2))
         return
-    for label, text in _lines(description):
-        typer.echo(f"{label:<20}{text}")
-
-
-def _lines(model: ModelDescription) -> list[tuple[str, str]]:
     options, training = (
         ", ".join(f"{key}={value!r}" for key, value in settings.items())
         for settings in (model.options, model.training)
     )
-    lines = [
-        (model.name, model.summary),
-        ("symmetry", model.symmetry),
-        ("exactness", model.exactness),
-        ("input sizes", model.sizes),
-        ("options", options or "none"),
-        ("training", training or "the usual settings"),
-    ]
     size = model.image_size
-    lines += [
-        ("built for", f"{model.in_channels} x {size} x {size}, {model.num_classes} classes"),
-        ("parameters", f"{model.parameters:,}"),
-        ("multiply-adds", f"{model.multiply_adds:,} per image"),
-        ("quarter turns", f"change the logits by {model.quarter_turn_error:.1e} (measured)"),
-    ]
-    return lines
+    lines = {
+        model.name: model.summary,
+        "symmetry": model.symmetry,
+        "exactness": model.exactness,
+        "input sizes": model.sizes,
+        "options": options or "none",
+        "training": training or "the usual settings",
+        "built for": f"{model.in_channels} x {size} x {size}, {model.num_classes} classes",
+        "parameters": f"{model.parameters:,}",
+        "multiply-adds": f"{model.multiply_adds:,} per image",
+        "quarter turns": f"change the logits by {model.quarter_turn_error:.1e} (measured)",
+    }
+    for label, text in lines.items():
+        typer.echo(f"{label:<20}{text}")

@@ -5,7 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -14,8 +14,7 @@ import typer
 
 from besselnet._pixels import counted, list_images
 from besselnet.atomic import atomic_file
-
-__all__ = ["predict"]
+from besselnet.cli._program import Device, Json
 
 
 def predict(
@@ -30,10 +29,8 @@ def predict(
         Path | None, typer.Option("--csv", help="Write the rows to this file.")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Images in memory at a time.")] = 64,
-    device: Annotated[
-        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
-    ] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Name the class of image files: one row for each, those that cannot be read included.
 
@@ -55,69 +52,47 @@ def predict(
     total = sum(1 for _ in list_images(images))
     if not total:
         raise ValueError(f"no images in {', '.join(map(str, images))}")
+    progress: Any = nullcontext()
     if network.suffix == ".onnx":
-        predictions, progress = _by_onnxruntime(network, images, batch_size, device), _no_progress
+        from besselnet.export import OnnxClassifier
+
+        classifier = OnnxClassifier(network, device=device)
+        predictions = classifier.predict(images, batch_size=batch_size)
     else:
-        predictions, progress = _by_torch(network, images, batch_size, device), _progress
+        from besselnet import train as training
+
+        run = training.load_run(network, device=device)
+        predictions = training.predict(run, images, batch_size=batch_size)
+        progress = training.ProgressLog(total, unit="images", stream=sys.stderr)
     failures = 0
-    with progress(total) as advance, _rows_to(csv_file, as_json) as write:
+    with progress as log, _opened(csv_file) as file:
+        write = _row_writer(file, as_json)
         for prediction in predictions:
             failures += prediction.error is not None
-            write(prediction)
-            advance()
+            row = asdict(prediction)
+            write({"image": row["image"], "class": row.pop("label"), **row})
+            if log is not None:
+                log.advance()
     where = "" if csv_file is None else f", written to {csv_file}"
     trouble = f", {failures} of them could not be read" if failures else ""
     typer.echo(f"{counted(total, 'image')}{trouble}{where}", err=True)
 
 
-def _by_onnxruntime(file: Path, images: list[Path], batch_size: int, device: str) -> Iterator[Any]:
-    from besselnet.export import OnnxClassifier
-
-    return OnnxClassifier(file, device=device).predict(images, batch_size=batch_size)
-
-
-def _by_torch(folder: Path, images: list[Path], batch_size: int, device: str) -> Iterator[Any]:
-    from besselnet import train as training
-
-    run = training.load_run(folder, device=device)
-    return training.predict(run, images, batch_size=batch_size)
-
-
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    from besselnet.train import ProgressLog
-
-    with ProgressLog(total, unit="images", stream=sys.stderr) as log:
-        yield log.advance
-
-
-@contextmanager
-def _no_progress(total: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
-
-
-@contextmanager
-def _rows_to(path: Path | None, as_json: bool) -> Iterator[Any]:
-    """A function that writes one prediction; the file appears when all of them are in it."""
+def _opened(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears when all rows are in it."""
     if path is None:
-        yield _row_writer(sys.stdout, as_json)
+        yield sys.stdout
         return
     with atomic_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        yield _row_writer(text, as_json)
-        text.flush()
+        yield text
         text.detach()
 
 
-def _row_writer(file: TextIO, as_json: bool) -> Any:
+def _row_writer(file: TextIO, as_json: bool) -> Callable[[dict[str, Any]], object]:
     if as_json:
-        return lambda prediction: print(json.dumps(_row(prediction)), file=file)
+        return lambda row: print(json.dumps(row), file=file)
     writer = csv.DictWriter(file, ["image", "class", "probability", "error"], lineterminator="\n")
     writer.writeheader()
-    return lambda prediction: writer.writerow(_row(prediction))
-
-
-def _row(prediction: Any) -> dict[str, Any]:
-    row = asdict(prediction)
-    row["class"] = row.pop("label")
-    return row
+    return writer.writerow

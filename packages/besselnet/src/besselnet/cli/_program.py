@@ -8,14 +8,19 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["Command", "Program"]
+# Arguments that several commands have.
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `train` filled.")]
+Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 class Command(NamedTuple):
@@ -54,6 +59,14 @@ class Program:
 
     def run(self, arguments: list[str]) -> int:
         """Run the command line; its exit code."""
+        with warnings.catch_warnings():
+            warnings.showwarning = self._show_warning
+            return self._run(arguments)
+
+    def _show_warning(self, message: Warning | str, *place: Any) -> None:
+        print(f"{self.name}: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    def _run(self, arguments: list[str]) -> int:
         try:
             # Not `command.main(...)`, which has an answer of its own to every exception.
             command = typer.main.get_command(self._app())

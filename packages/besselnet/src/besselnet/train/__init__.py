@@ -44,7 +44,6 @@ from besselnet.train._config import (
 from besselnet.train._environment import describe_environment, source_digest
 from besselnet.train._evaluate import Evaluation, RotatedEvaluation, evaluate, evaluate_rotated
 from besselnet.train._fit import History, NonFiniteLoss, fit
-from besselnet.train._predict import Prediction, predict
 from besselnet.train._process import (
     Interrupted,
     StopRequest,
@@ -53,7 +52,7 @@ from besselnet.train._process import (
     launch,
 )
 from besselnet.train._progress import ProgressLog, in_words, watched
-from besselnet.train._report import evaluate_run, inspect_run
+from besselnet.train._report import Prediction, evaluate_run, inspect_run, predict
 from besselnet.train._run import (
     Run,
     build_model,

@@ -6,7 +6,6 @@ never run code. The state of the random generators and of the sampler needs no b
 `fit` derives both from the seed and the position, which are stored.
 """
 
-import errno
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,9 +51,6 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Read what `save_checkpoint` wrote, onto the CPU."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
@@ -72,28 +68,25 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     return checkpoint
 
 
-def split_optimizer_state(
-    optimizer: torch.optim.Optimizer,
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The per-parameter state as (tensors, other values), both keyed `"parameter/name"`.
+def optimizer_moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of each parameter, keyed `"parameter/name"`.
 
     Hyper-parameters are left out: they are in the configuration, and the learning rate is a
     function of the step.
     """
-    tensors: dict[str, Tensor] = {}
-    values: dict[str, Any] = {}
-    for parameter, state in optimizer.state_dict()["state"].items():
-        for name, value in state.items():
-            (tensors if isinstance(value, Tensor) else values)[f"{parameter}/{name}"] = value
-    return tensors, values
+    return {
+        f"{parameter}/{name}": value
+        for parameter, state in optimizer.state_dict()["state"].items()
+        for name, value in state.items()
+        # SGD without momentum notes None.
+        if value is not None
+    }
 
 
-def restore_optimizer_state(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], values: Mapping[str, Any]
-) -> None:
-    """Undo `split_optimizer_state`."""
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in [*tensors.items(), *values.items()]:
+def restore_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
+    """Undo `optimizer_moments`."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in moments.items():
         parameter, _, name = key.partition("/")
         state.setdefault(int(parameter), {})[name] = value
     groups = optimizer.state_dict()["param_groups"]

@@ -173,13 +173,14 @@ def make_config(
     """
     merged: dict[str, Any] = {}
     for layer in (*values, override({}, settings)):
-        merged = _merge(merged, _as_dict(layer))
-    for section in ("model", "train"):
-        if not isinstance(merged.setdefault(section, {}), Mapping):
-            raise ValueError(f"{section}={merged[section]!r}: must be a section of settings")
-    info = model_info(merged["model"].setdefault("name", list_models()[0]))
-    merged["train"] = {**info.training, **merged["train"]}
-    return resolve_options(from_dict(RunConfig, merged))
+        if isinstance(layer, RunConfig):
+            layer = to_dict(layer)
+        merged = _merge(merged, read_config(layer) if isinstance(layer, str | Path) else layer)
+    config = from_dict(RunConfig, merged)
+    model = replace(config.model, name=config.model.name or list_models()[0])
+    training = {**model_info(model.name).training, **merged.get("train", {})}
+    train = from_dict(TrainConfig, training, "train.")
+    return resolve_options(replace(config, model=model, train=train))
 
 
 def resolve_options(config: RunConfig) -> RunConfig:
@@ -187,12 +188,6 @@ def resolve_options(config: RunConfig) -> RunConfig:
     options = {**model_info(config.model.name).options, **config.model.options}
     plain = json.loads(json.dumps(options))
     return replace(config, model=replace(config.model, options=plain))
-
-
-def _as_dict(values: RunConfig | Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
-    if isinstance(values, RunConfig):
-        return to_dict(values)
-    return read_config(values) if isinstance(values, str | Path) else values
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,12 +212,14 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def from_dict(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Build the dataclass `kind` from nested mappings, checking every key and type."""
-    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
     checked = {}
     for key, value in values.items():
-        if key not in known:
-            raise ValueError(f"unknown setting {where + key!r}{_nearest(key, known, where)}")
+        if key not in hints:
+            close = difflib.get_close_matches(key, hints, n=1)
+            known = f"known are {', '.join(sorted(hints))}"
+            hint = f"did you mean {where + close[0]!r}?" if close else known
+            raise ValueError(f"unknown setting {where + key!r}: {hint}")
         checked[key] = _convert(value, hints[key], where + key)
     try:
         return kind(**checked)
@@ -283,20 +280,17 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], where: str 
     return changes
 
 
-def describe_settings(config: RunConfig | None = None) -> list[tuple[str, str, str]]:
+def describe_settings(config: Any = None, where: str = "") -> list[tuple[str, str, str]]:
     """(key, value, meaning) of every setting of `config`, in the order of definition.
 
     By default the settings of `make_config()`: what a run gets that is told nothing.
     """
-    return _rows(config or make_config(), "")
-
-
-def _rows(section: Any, where: str) -> list[tuple[str, str, str]]:
+    config = config or make_config()
     rows: list[tuple[str, str, str]] = []
-    for f in fields(section):
-        value = getattr(section, f.name)
+    for f in fields(config):
+        value = getattr(config, f.name)
         if is_dataclass(value):
-            rows += _rows(value, f"{where}{f.name}.")
+            rows += describe_settings(value, f"{where}{f.name}.")
             continue
         # One row for each option, and one for options that there are none of.
         inner = {f".{key}": one for key, one in value.items()} if isinstance(value, dict) else {}
@@ -309,13 +303,6 @@ def _rows(section: Any, where: str) -> list[tuple[str, str, str]]:
 def _check_seed(seed: int) -> None:
     if check_count("seed", seed, least=0) >= 2**63:
         raise ValueError(f"seed={seed}: must be below 2**63")
-
-
-def _nearest(key: str, known: Iterable[str], where: str) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
-    if close:
-        return f": did you mean {where + close[0]!r}?"
-    return f": known are {', '.join(sorted(known))}"
 
 
 def _parse_value(text: str) -> Any:
@@ -331,10 +318,9 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     """`value` as the type `hint`, or a ValueError that names `key`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{key}={value!r}: must be a section of settings")
-        return from_dict(hint, value, f"{key}.")  # type: ignore[arg-type]
-    if origin in (Union, types.UnionType):
+        if isinstance(value, Mapping):
+            return from_dict(hint, value, f"{key}.")  # type: ignore[arg-type]
+    elif origin in (Union, types.UnionType):
         for choice in arguments:
             try:
                 return _convert(value, choice, key)

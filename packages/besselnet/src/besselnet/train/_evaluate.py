@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,7 +74,6 @@ def evaluate(
     batches: Batches,
     *,
     metrics: "Mapping[str, Metric] | None" = None,
-    device: torch.device | str | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Evaluation:
     """Evaluate `model` on all of `batches` in eval mode, and leave its mode as it was.
@@ -82,13 +82,12 @@ def evaluate(
 
     Args:
         metrics: further torchmetrics, updated with (logits, labels).
-        device: where the images go; by default where the parameters are.
         autocast: context of the forward pass, such as `fabric.autocast`.
     """
     from torchmetrics import MeanMetric
     from torchmetrics.classification import MulticlassConfusionMatrix
 
-    device = device or _device_of(model)
+    device = device_of(model)
     extra = {name: metric.to(device) for name, metric in (metrics or {}).items()}
     loss = MeanMetric().to(device)
     confusion: MulticlassConfusionMatrix | None = None
@@ -135,13 +134,12 @@ class RotatedEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values: the summary, then the curves."""
-        rotated = slice(1, None)
         return {
             "upright_accuracy": self.accuracy[0],
-            "rotated_accuracy": _mean(self.accuracy[rotated]),
+            "rotated_accuracy": fmean(self.accuracy[1:]),
             "accuracy_spread": max(self.accuracy) - min(self.accuracy),
-            "agreement": _mean(self.agreement[rotated]),
-            "logit_drift": _mean(self.drift[rotated]),
+            "agreement": fmean(self.agreement[1:]),
+            "logit_drift": fmean(self.drift[1:]),
             "angles": list(self.angles),
             "accuracy": list(self.accuracy),
             "agreement_by_angle": list(self.agreement),
@@ -155,7 +153,6 @@ def evaluate_rotated(
     rotate: Callable[[Tensor, Tensor], Tensor],
     *,
     angles: int = 24,
-    device: torch.device | str | None = None,
 ) -> RotatedEvaluation:
     """Evaluate `model` on every image rotated by each of `angles` angles, equally spaced from 0.
 
@@ -163,10 +160,9 @@ def evaluate_rotated(
         rotate: `rotate(images, degrees)` gives the rotated images, such as
             `besselnet.functional.rotate_images`; degrees has one entry per image.
         angles: how many, at least 2.
-        device: where the images go; by default where the parameters are.
     """
     check_count("angles", angles, least=2)
-    device = device or _device_of(model)
+    device = device_of(model)
     degrees = torch.arange(angles) * (360 / angles)
     right, agree = torch.zeros(angles), torch.zeros(angles)
     moved = torch.zeros(angles, dtype=torch.float64)
@@ -195,7 +191,8 @@ def evaluate_rotated(
     )
 
 
-def _device_of(model: nn.Module) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
+    """Where the parameters are."""
     parameter = next(model.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
 
@@ -203,7 +200,3 @@ def _device_of(model: nn.Module) -> torch.device:
 def _centred(logits: Tensor) -> Tensor:
     logits = logits.float()
     return logits - logits.mean(1, keepdim=True)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -16,19 +16,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from besselnet._pixels import needed
 from besselnet.atomic import write_atomically
 from besselnet.train._checkpoint import (
     Checkpoint,
     load_checkpoint,
-    restore_optimizer_state,
+    optimizer_moments,
+    restore_moments,
     save_checkpoint,
-    split_optimizer_state,
 )
 from besselnet.train._config import TrainConfig, changed_settings, to_dict
 from besselnet.train._evaluate import evaluate
@@ -88,16 +89,6 @@ class History:
     finished: bool = False
 
 
-class _Totals(NamedTuple):
-    """Sums over a batch and all processes; `stop` counts the processes asked to stop."""
-
-    loss: float
-    weight: float
-    right: float
-    images: float
-    stop: float
-
-
 def fit(
     model: nn.Module,
     train_batches: SizedBatches,
@@ -131,58 +122,63 @@ def fit(
         NonFiniteLoss: naming the step and the batch.
         Interrupted: after Ctrl-C or SIGTERM, when the state has been saved.
     """
-    return _Training(
-        model, train_batches, val_batches, config, folder, resume, fabric, labels, metrics, quiet
-    ).run()
+    if fabric is None:
+        if config.devices * config.nodes > 1:
+            raise ValueError(
+                f"devices={config.devices} and nodes={config.nodes} ask for several processes: "
+                "call launch(config) first, give each process its share of the batches, and "
+                "pass fabric=..."
+            )
+        fabric = launch(config)
+    if not len(train_batches):
+        raise ValueError("train_batches is empty")
+    if val_batches is None and (config.keep == "best" or config.patience is not None):
+        raise ValueError("keep='best' and patience need validation batches, got None")
+    criterion = CrossEntropy(config.class_weights, config.label_smoothing, labels)
+    place = Path(folder) if folder is not None and fabric.is_global_zero else None
+    quiet = quiet or not fabric.is_global_zero
+    training = _Training(
+        model, train_batches, val_batches, config, place, fabric, criterion, metrics, quiet
+    )
+    training.restore(resume)
+    return training.run()
 
 
+@dataclass
 class _Training:
-    """One call of `fit`."""
+    """One call of `fit`, in one process; `folder` is where this one writes."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        train_batches: SizedBatches,
-        val_batches: SizedBatches | None,
-        config: TrainConfig,
-        folder: str | Path | None,
-        resume: bool,
-        fabric: "Fabric | None",
-        labels: Tensor | None,
-        metrics: "Mapping[str, Metric] | None",
-        quiet: bool,
-    ) -> None:
-        if fabric is None:
-            if config.devices * config.nodes > 1:
-                raise ValueError(
-                    f"devices={config.devices} and nodes={config.nodes} ask for several processes: "
-                    "call launch(config) first, give each process its share of the batches, and "
-                    "pass fabric=..."
-                )
-            fabric = launch(config)
-        if not len(train_batches):
-            raise ValueError("train_batches is empty")
-        if val_batches is None and (config.keep == "best" or config.patience is not None):
-            raise ValueError("keep='best' and patience need validation batches, got None")
-        self.fabric, self.config = fabric, config
-        self.train_batches, self.val_batches = train_batches, val_batches
-        self.metrics, self.quiet = metrics, quiet or not fabric.is_global_zero
-        self.folder = Path(folder) if folder is not None and fabric.is_global_zero else None
-        self.criterion = CrossEntropy(config.class_weights, config.label_smoothing, labels)
-        self.model = model
+    model: nn.Module
+    train_batches: SizedBatches
+    val_batches: SizedBatches | None
+    config: TrainConfig
+    folder: Path | None
+    fabric: "Fabric"
+    criterion: CrossEntropy
+    metrics: "Mapping[str, Metric] | None"
+    quiet: bool
+
+    def __post_init__(self) -> None:
+        model, config = self.model, self.config
         self.optimizer = make_optimizer(model, config)
-        self.forward, self.step = fabric.setup(model, self.optimizer)
+        self.forward, self.step = self.fabric.setup(model, self.optimizer)
         self.average = None if config.ema_decay is None else MovingAverage(model, config.ema_decay)
         self.best_weights: dict[str, Tensor] = {}
         self.history = History()
-        self.total_steps = config.epochs * math.ceil(len(train_batches) / config.accumulate)
+        self.total_steps = config.epochs * math.ceil(len(self.train_batches) / config.accumulate)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-        self._restore(resume)
 
     def run(self) -> History:
         history = self.history
-        with StopRequest() as stop, self._board() as board, self._progress() as progress:
+        log = None if self.folder is None else self.folder / "log.txt"
+        with (
+            StopRequest() as stop,
+            self._board() as board,
+            ProgressLog(
+                self.total_steps, unit="steps", done=history.step, log=log, quiet=self.quiet
+            ) as progress,
+        ):
             if history.rows:
                 self._write_metrics()
             if history.finished:
@@ -198,12 +194,18 @@ class _Training:
                     for name, value in row.items():
                         board.add_scalar(name, value, history.step)
                 progress.line(_describe(row, self.config.epochs, progress.time_left()))
-        self._load_result()
+        if self.config.keep == "best":
+            self.model.load_state_dict(self.best_weights)
+        elif self.average is not None:
+            self.model.load_state_dict(self.average.module.state_dict())
         return history
 
     def _train_epoch(self, stop: StopRequest, progress: ProgressLog) -> None:
         history, config = self.history, self.config
         batches = len(self.train_batches)
+        # A model that asks for it is told which images each forward pass is about.
+        announce = getattr(self.model, "begin_batch", None)
+        numbers = getattr(self.train_batches, "indices", None)
         self.model.train()
         started, seconds_before = time.monotonic(), history.sums[4]
         for index, images, labels in self._rest_of_epoch():
@@ -213,13 +215,15 @@ class _Training:
             images, labels = images.to(self.fabric.device), labels.to(self.fabric.device)
             share = self.fabric.world_size > 1 and not ends_group
             with self.fabric.no_backward_sync(self.forward) if share else nullcontext():
-                self._announce(index)
-                loss, totals = self._forward(images, labels, stop.signal_number)
-                self._check_finite(totals, index, images)
+                if announce is not None and numbers is not None:
+                    announce(numbers(index))
+                loss, sums, stopping = self._forward(images, labels, stop.signal_number)
+                if not math.isfinite(sums[0]):
+                    raise self._not_finite(sums[0], index, images)
                 # Processes average their gradients: times world_size makes that the sum.
-                self.fabric.backward(loss * (self.fabric.world_size / totals.weight / group_size))
+                self.fabric.backward(loss * (self.fabric.world_size / sums[1] / group_size))
             history.batch = index + 1
-            history.sums[:4] = [old + new for old, new in zip(history.sums, totals[:4])]
+            history.sums[:4] = [old + new for old, new in zip(history.sums, sums)]
             history.sums[4] = seconds_before + time.monotonic() - started
             if not ends_group:
                 continue
@@ -230,7 +234,7 @@ class _Training:
                 text=f"epoch {history.epoch + 1}/{config.epochs}  loss {mean_loss:.4f}  "
                 f"{pace:.0f} images/s"
             )
-            if totals.stop:
+            if stopping:
                 self._save()
                 where = "" if self.folder is None else f"; the state is saved in {self.folder}"
                 raise Interrupted(
@@ -261,17 +265,10 @@ class _Training:
             if index >= first:
                 yield index, images, labels
 
-    def _announce(self, index: int) -> None:
-        """Tell a model that asks for it (`begin_batch`) which images the next forward pass is about."""
-        begin = getattr(self.model, "begin_batch", None)
-        numbers = getattr(self.train_batches, "indices", None)
-        if begin is not None and numbers is not None:
-            begin(numbers(index))
-
     def _forward(
         self, images: Tensor, labels: Tensor, signal_number: int
-    ) -> tuple[Tensor, _Totals]:
-        """The summed loss of this process's share, and what the whole batch comes to."""
+    ) -> tuple[Tensor, list[float], bool]:
+        """The loss of this process's share; what the whole batch adds to `History.sums`; whether to stop."""
         logits = self.forward(images)
         loss, weight = self.criterion(logits, labels)
         right = (logits.argmax(1) == labels).sum()
@@ -279,11 +276,10 @@ class _Training:
         totals = torch.stack([torch.as_tensor(p, device=loss.device).float() for p in parts])
         if self.fabric.world_size > 1:
             totals = cast(Tensor, self.fabric.all_reduce(totals, reduce_op="sum"))
-        return loss, _Totals(*totals.tolist())
+        *sums, stopping = totals.tolist()
+        return loss, sums, stopping > 0
 
-    def _check_finite(self, totals: _Totals, index: int, images: Tensor) -> None:
-        if math.isfinite(totals.loss):
-            return
+    def _not_finite(self, loss: float, index: int, images: Tensor) -> NonFiniteLoss:
         seen = images.detach().float()
         cause = (
             f"the images of this batch lie between {seen.min().item():.3g} and "
@@ -292,8 +288,8 @@ class _Training:
             if bool(torch.isfinite(seen).all())
             else "the images of this batch hold values that are not finite: look at the data"
         )
-        raise NonFiniteLoss(
-            f"the loss is {totals.loss} at step {self.history.step} (epoch "
+        return NonFiniteLoss(
+            f"the loss is {loss} at step {self.history.step} (epoch "
             f"{self.history.epoch + 1}, batch {index + 1} of {len(self.train_batches)}); {cause}"
         )
 
@@ -328,12 +324,11 @@ class _Training:
             "train_accuracy": right / images,
         }
         if self.val_batches is not None:
-            watched = self._evaluated_module()
+            watched = self.model if self.average is None else self.average.module
             result = evaluate(
                 watched,
                 self.val_batches,
                 metrics=self.metrics,
-                device=self.fabric.device,
                 autocast=self.fabric.autocast,
             )
             row |= {"val_loss": result.loss, "val_accuracy": result.accuracy, **result.metrics}
@@ -356,28 +351,20 @@ class _Training:
         history.finished = history.epoch == config.epochs or out_of_patience
         return row
 
-    def _evaluated_module(self) -> nn.Module:
-        return self.model if self.average is None else self.average.module
-
-    def _load_result(self) -> None:
-        """Give the model the weights to end with."""
-        if self.config.keep == "best":
-            self.model.load_state_dict(self.best_weights)
-        elif self.average is not None:
-            self.model.load_state_dict(self.average.module.state_dict())
-
     def _save(self) -> None:
         if self.folder is None:
             return
-        moments, other = split_optimizer_state(self.optimizer)
-        groups = {"model": self.model.state_dict(), "optimizer": moments, "best": self.best_weights}
+        groups = {
+            "model": self.model.state_dict(),
+            "optimizer": optimizer_moments(self.optimizer),
+            "best": self.best_weights,
+        }
         if self.average is not None:
             groups["average"] = self.average.module.state_dict()
         values = {
             "train": to_dict(self.config),
             "batches": len(self.train_batches),
             "history": asdict(self.history),
-            "optimizer": other,
             "precision": self.fabric.strategy.precision.state_dict(),
         }
         try:
@@ -389,7 +376,7 @@ class _Training:
                 str(self.folder / CHECKPOINT_NAME),
             ) from error
 
-    def _restore(self, resume: bool) -> None:
+    def restore(self, resume: bool) -> None:
         """Take up the state in the folder; process 0 reads it and gives it to the others."""
         found: Checkpoint | None = None
         if self.folder is not None and (self.folder / CHECKPOINT_NAME).exists():
@@ -411,9 +398,7 @@ class _Training:
             raise ValueError(f"cannot resume with changed settings: {'; '.join(changes)}")
         self.history = History(**found.values["history"])
         self.model.load_state_dict(found.groups["model"])
-        restore_optimizer_state(
-            self.optimizer, found.groups["optimizer"], found.values["optimizer"]
-        )
+        restore_moments(self.optimizer, found.groups["optimizer"])
         self.best_weights = found.groups["best"]
         if self.average is not None:
             self.average.module.load_state_dict(found.groups["average"])
@@ -429,25 +414,13 @@ class _Training:
         writer.writerows(self.history.rows)
         write_atomically(self.folder / "metrics.csv", text.getvalue())
 
-    def _progress(self) -> ProgressLog:
-        return ProgressLog(
-            self.total_steps,
-            unit="steps",
-            done=self.history.step,
-            log=None if self.folder is None else self.folder / "log.txt",
-            quiet=self.quiet,
-        )
-
     def _board(self) -> Any:
         """A TensorBoard writer as a context, or a context of None."""
         if not self.config.tensorboard or self.folder is None:
             return nullcontext()
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ValueError(
-                "tensorboard=true needs TensorBoard: pip install 'besselnet[tensorboard]'"
-            ) from None
+        needed("tensorboard", "tensorboard=true", "tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
         return SummaryWriter(self.folder / "tensorboard", purge_step=self.history.step + 1)
 
 

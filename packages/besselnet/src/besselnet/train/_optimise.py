@@ -77,12 +77,9 @@ class CrossEntropy:
         label_smoothing: float = 0.0,
         labels: Tensor | None = None,
     ) -> None:
-        self._wanted = torch.tensor(weights) if isinstance(weights, tuple) else None
-        self._counts: Tensor | None = None
-        if weights == "balanced":
-            if labels is None:
-                raise ValueError("class_weights='balanced' needs the training labels, got None")
-            self._counts = torch.bincount(labels.cpu())
+        if weights == "balanced" and labels is None:
+            raise ValueError("class_weights='balanced' needs the training labels, got None")
+        self._wanted, self._labels = weights, labels
         self._label_smoothing = label_smoothing
         self._weights: Tensor | None = None
 
@@ -96,20 +93,17 @@ class CrossEntropy:
             reduction="sum",
             label_smoothing=self._label_smoothing,
         )
-        if self._weights is None:
-            return loss, torch.tensor(float(len(labels)), device=logits.device)
         return loss, self._weights[labels].sum()
 
-    def _make_weights(self, logits: Tensor) -> Tensor | None:
+    def _make_weights(self, logits: Tensor) -> Tensor:
         """Weights for the classes of the model, known only when it has given its first logits."""
         classes = logits.shape[1]
-        weights = self._wanted
-        if self._counts is not None:
+        if self._labels is not None and self._wanted == "balanced":
             # A class without training images gets the weight of a single image; it never counts.
-            counts = F.pad(self._counts, (0, classes - len(self._counts))).clamp(min=1)
-            weights = self._counts.sum() / (classes * counts)
-        if weights is None:
-            return None
+            counts = torch.bincount(self._labels.cpu(), minlength=classes).clamp(min=1)
+            weights = len(self._labels) / (classes * counts)
+        else:
+            weights = torch.tensor(self._wanted or [1.0] * classes)
         if len(weights) != classes:
             raise ValueError(
                 f"class_weights has {len(weights)} weights, but the model has {classes} classes"

@@ -2,10 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -15,11 +15,12 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from torch import Tensor
+
+from besselnet.data import Batches
 
 # Seconds between two plain lines of progress: often enough to see it lives, rare enough to read.
 LINE_EVERY = 30.0
-
-Item = TypeVar("Item")
 
 
 class ProgressLog:
@@ -99,10 +100,10 @@ class ProgressLog:
 
 
 def watched(
-    batches: Iterable[Item], count: int, text: str, *, stream: TextIO | None = None
-) -> Iterator[Item]:
-    """The batches one by one, while progress through them is shown; `text` says what for."""
-    with ProgressLog(count, unit="batches", stream=stream) as log:
+    batches: Batches, text: str, *, stream: TextIO | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches one by one, while progress is shown in `stream`, if any; `text` says what for."""
+    with ProgressLog(len(batches), unit="batches", stream=stream, quiet=stream is None) as log:
         for item in batches:
             yield item
             log.advance(text=text)

@@ -1,26 +1,27 @@
-"""What a finished run is worth: the numbers behind `besselnet evaluate` and `besselnet inspect`."""
+"""What a finished run is good for: numbers for `evaluate` and `inspect`, answers for `predict`."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from besselnet.checks import check_choice, check_count
-from besselnet.data import Batches, ImageSet
+from besselnet.data import Batches, iter_images, reading_options
+from besselnet.export import Prediction
 from besselnet.functional import rotate_images
 from besselnet.models import count_parameters, describe_model
 from besselnet.testing import equivariance_error, plane_waves
-from besselnet.train._evaluate import evaluate, evaluate_rotated
+from besselnet.train._evaluate import device_of, evaluate, evaluate_rotated
 from besselnet.train._progress import in_words, watched
 from besselnet.train._run import Run, load_images
 
 # More images than this change an accuracy by less than two points, and cost minutes for each thousand.
 MOST_IMAGES = 500
-
-# images, degrees -> rotated images
-Rotation = Callable[[Tensor, Tensor], Tensor]
 
 
 def evaluate_run(
@@ -49,74 +50,39 @@ def evaluate_run(
     name = part or next(p for p in ("test", "val", "train") if p in parts)
     check_choice("part", name, list(parts))
     images = parts[name]
-    batches = _batches(run, images)
-    result = evaluate(run.model, _shown(batches, "testing", stream))
+    batches = Batches(images, run.config.train.batch_size)
+    result = evaluate(run.model, watched(batches, "testing", stream=stream))
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
-    if rotated:
-        networks = {"trained": run.model}
-        if untrained:
-            device = next(run.model.parameters()).device
-            networks["untrained"] = run.untrained_model().to(device)
-        report["rotated"] = _evaluate_rotated(run, networks, images, angles, most_images, stream)
-    return report
-
-
-def _evaluate_rotated(
-    run: Run,
-    networks: dict[str, nn.Module],
-    images: ImageSet,
-    angles: int,
-    most_images: int,
-    stream: TextIO | None,
-) -> dict[str, Any]:
-    """Number of images, and `RotatedEvaluation.to_dict` by the name of each network."""
+    if not rotated:
+        return report
     from besselnet.drawing import draw_rotated
 
-    interpolation = run.config.data.interpolation
-
-    def rotate(batch: Tensor, degrees: Tensor) -> Tensor:
-        return rotate_images(batch, degrees, interpolation)
-
-    available = len(images)
-    if 0 < most_images < available:
-        order = torch.randperm(available, generator=torch.Generator().manual_seed(0))
+    networks = {"trained": run.model}
+    if untrained:
+        networks["untrained"] = run.untrained_model().to(device_of(run.model))
+    rotate = partial(rotate_images, interpolation=run.config.data.interpolation)
+    share = "all"
+    if 0 < most_images < len(images):
+        share = f"{most_images} of {len(images)}, at random"
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
         images = images.select(order[:most_images].sort().values)
-    batches = _batches(run, images)
+        batches = Batches(images, run.config.train.batch_size)
     if stream is not None:
-        seconds = len(networks) * _seconds(run.model, batches, rotate, angles)
-        share = f"{len(images)} of {available}, at random" if len(images) < available else "all"
+        # As long, for each batch and angle, as one batch at two angles.
+        started = time.perf_counter()
+        evaluate_rotated(run.model, [batches[0]], rotate, angles=2)
+        once = (time.perf_counter() - started) / 2
+        wait = in_words(once * angles * len(batches) * len(networks))
         print(
-            f"rotating images ({share}) to {angles} angles: about {in_words(seconds)}",
-            file=stream,
-            flush=True,
+            f"rotating images ({share}) to {angles} angles: about {wait}", file=stream, flush=True
         )
-    curves = {
-        name: evaluate_rotated(
-            network, _shown(batches, f"rotating, {name}", stream), rotate, angles=angles
-        )
-        for name, network in networks.items()
-    }
+    curves = {}
+    for name, network in networks.items():
+        shown = watched(batches, f"rotating, {name}", stream=stream)
+        curves[name] = evaluate_rotated(network, shown, rotate, angles=angles)
     draw_rotated(run.folder / "rotated.png", curves)
-    return {
-        "images": len(images),
-        **{name: curve.to_dict() for name, curve in curves.items()},
-    }
-
-
-def _seconds(model: nn.Module, batches: Batches, rotate: Rotation, angles: int) -> float:
-    """About how long `evaluate_rotated` takes: as one batch at two angles."""
-    started = time.perf_counter()
-    evaluate_rotated(model, [batches[0]], rotate, angles=2)
-    return (time.perf_counter() - started) / 2 * angles * len(batches)
-
-
-def _batches(run: Run, images: ImageSet) -> Batches:
-    device = next(run.model.parameters()).device
-    return Batches(images, run.config.train.batch_size, device=device)
-
-
-def _shown(batches: Batches, text: str, stream: TextIO | None) -> Any:
-    return batches if stream is None else watched(batches, len(batches), text, stream=stream)
+    by_network = {name: curve.to_dict() for name, curve in curves.items()}
+    return {**report, "rotated": {"images": len(images), **by_network}}
 
 
 def inspect_run(run: Run) -> dict[str, Any]:
@@ -135,12 +101,11 @@ def inspect_run(run: Run) -> dict[str, Any]:
     }
     name = run.config.model.name
     described = describe_model(name, **built_for, **run.config.model.options)
-    probe = plane_waves(16, run.in_channels, run.image_size)
-    curve = equivariance_error(run.model, probe)
+    curve = equivariance_error(run.model, plane_waves(16, run.in_channels, run.image_size))
     filters = learned_filters(run.model)
     picture = None
     if filters is not None:
-        picture = run.folder / "filters.png"
+        picture = str(run.folder / "filters.png")
         draw_filters(picture, filters)
     return {
         "model": name,
@@ -154,16 +119,43 @@ def inspect_run(run: Run) -> dict[str, Any]:
         "angles": list(curve.angles),
         "equivariance_error": list(curve.errors),
         "worst_equivariance_error": max(curve.errors),
-        "filters": None if picture is None else str(picture),
-        "layers": _layers(run.model),
+        "filters": picture,
+        "layers": [
+            {"name": name, "kind": type(module).__name__, "parameters": own}
+            for name, module in run.model.named_modules()
+            if (own := sum(parameter.numel() for parameter in module.parameters(recurse=False)))
+        ],
     }
 
 
-def _layers(model: torch.nn.Module) -> list[dict[str, Any]]:
-    """Name, kind and parameters of each module that has parameters of its own."""
-    rows = []
-    for name, module in model.named_modules():
-        own = sum(parameter.numel() for parameter in module.parameters(recurse=False))
-        if own:
-            rows.append({"name": name, "kind": type(module).__name__, "parameters": own})
-    return rows
+def predict(run: Run, paths: Iterable[Path | str], *, batch_size: int = 64) -> Iterator[Prediction]:
+    """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
+
+    Only one batch of images is in memory at a time. A file that cannot be read gives a prediction
+    with `error` set, and the work goes on.
+    """
+    check_count("batch_size", batch_size)
+    options = reading_options(run.config.data.options)
+    found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
+    while batch := list(islice(found, batch_size)):
+        yield from _answers(run, batch)
+
+
+@torch.no_grad()
+def _answers(run: Run, items: list[tuple[Path, Tensor | Exception]]) -> list[Prediction]:
+    """Predictions for some files, in their order, with one pass of the network."""
+    images = [image for _, image in items if isinstance(image, Tensor)]
+    answers: Iterator[tuple[float, int]] = iter(())
+    if images:
+        batch = torch.stack([i.float() / 255 if i.dtype == torch.uint8 else i for i in images])
+        best = run.model(batch.to(device_of(run.model))).softmax(1).max(1)
+        answers = zip(best.values.tolist(), best.indices.tolist())
+    predictions = []
+    for path, image in items:
+        if isinstance(image, Exception):
+            reason = " ".join(str(image).split()) or type(image).__name__
+            predictions.append(Prediction(str(path), error=reason))
+        else:
+            probability, index = next(answers)
+            predictions.append(Prediction(str(path), run.classes[index], probability))
+    return predictions

@@ -40,7 +40,7 @@ from besselnet.train._config import (
     to_dict,
 )
 from besselnet.train._environment import describe_environment
-from besselnet.train._evaluate import Evaluation, evaluate
+from besselnet.train._evaluate import evaluate
 from besselnet.train._fit import fit
 from besselnet.train._process import choose_device, is_first_process, launch
 
@@ -134,12 +134,24 @@ def train_run(
     if splits is None:
         with fabric.rank_zero_first():
             splits = load_images(config.data)
-    _check_square(splits, config.data.source or "images")
     train = splits.train
-    shape = (train.channels, len(train.classes), train.image_size[0])
-    model = build_model(config, *shape)
+    height, width = train.image_size
+    if height != width:
+        raise ValueError(
+            f"{config.data.source or 'images'}: images are {height} x {width} pixels, and must be "
+            "square: choose a size with the setting data.image_size=64, say"
+        )
+    model = build_model(config, train.channels, len(train.classes), height)
     if fabric.is_global_zero:
-        _write_config(config, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        about = {**describe_environment(), "seed": config.train.seed}
+        write_json(folder / "environment.json", about)
+        write_json(folder / "config.json", to_dict(config))
+    known: dict[str, Augmentation] = {
+        "rotate": Rotate(config.data.interpolation),
+        "reflect": Reflect(),
+    }
+    augment = Compose([known[name] for name in config.data.augment])
 
     def batches(part: ImageSet, training: bool) -> Batches:
         size = config.train.batch_size
@@ -148,7 +160,7 @@ def train_run(
             size if training else _even_batch_size(len(part), size, fabric.world_size),
             shuffle=training,
             seed=config.train.seed,
-            augment=_augmentation(config.data) if training else None,
+            augment=augment if training else None,
             device=fabric.device,
             rank=fabric.global_rank,
             world_size=fabric.world_size,
@@ -165,20 +177,24 @@ def train_run(
         labels=train.labels,
         quiet=quiet,
     )
-    final = {name: part for name, part in splits.parts().items() if name != "train"}
     results = {
         name: evaluate(model, batches(part, False), autocast=fabric.autocast)
-        for name, part in final.items()
+        for name, part in splits.parts().items()
+        if name != "train"
     }
     if fabric.is_global_zero:
         # matplotlib takes half a second to import.
-        from besselnet.drawing import draw_curves
+        from besselnet.drawing import draw_confusion, draw_curves
 
         draw_curves(folder / "curves.png", history.rows)
-        _write_results(folder, results, train.classes)
+        if results:
+            found = {name: result.to_dict(train.classes) for name, result in results.items()}
+            write_json(folder / "results.json", found)
+            shown = results.get("test") or results["val"]
+            draw_confusion(folder / "confusion.png", shown.confusion, train.classes)
         save_network(model, folder / "model", classes=train.classes)
     fabric.barrier()
-    return Run(folder, config, model.eval(), shape[0], shape[2], train.classes)
+    return Run(folder, config, model.eval(), train.channels, height, train.classes)
 
 
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
@@ -212,15 +228,6 @@ def read_run_config(folder: str | Path) -> RunConfig:
     return from_dict(RunConfig, values)
 
 
-def _check_square(splits: Splits, name: str) -> None:
-    height, width = splits.train.image_size
-    if height != width:
-        raise ValueError(
-            f"{name}: images are {height} x {width} pixels, and must be square: "
-            "choose a size with the setting data.image_size=64, say"
-        )
-
-
 def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     """Refuse a folder that cannot be, or become, that of `config`."""
     if (folder / "config.json").exists():
@@ -231,33 +238,9 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
             raise ValueError(f"cannot resume {folder} with changed settings: {'; '.join(changes)}")
 
 
-def _write_config(config: RunConfig, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "environment.json", {**describe_environment(), "seed": config.train.seed})
-    write_json(folder / "config.json", to_dict(config))
-
-
-def _augmentation(config: DataConfig) -> Compose | None:
-    known: dict[str, Augmentation] = {"rotate": Rotate(config.interpolation), "reflect": Reflect()}
-    return Compose([known[name] for name in config.augment]) if config.augment else None
-
-
 def _even_batch_size(images: int, wanted: int, processes: int) -> int:
     """The size nearest below `wanted` that leaves every process a share of the last batch."""
     for size in range(wanted - wanted % processes, 0, -processes):
         if images % size == 0 or images % size >= processes:
             return size
     raise ValueError(f"{images} images cannot be shared among {processes} processes")
-
-
-def _write_results(folder: Path, results: dict[str, Evaluation], classes: tuple[str, ...]) -> None:
-    if not results:
-        return
-    from besselnet.drawing import draw_confusion
-
-    write_json(
-        folder / "results.json",
-        {name: result.to_dict(classes) for name, result in results.items()},
-    )
-    shown = results.get("test") or results["val"]
-    draw_confusion(folder / "confusion.png", shown.confusion, classes)
