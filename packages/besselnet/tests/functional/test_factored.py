@@ -163,14 +163,6 @@ def test_gradients_only_where_wanted():
     assert quick.weight.grad is None
 
 
-def test_second_derivative_raises_and_names_the_direct_algorithm():
-    _, quick, input = twins({}, torch.float64)
-    image = input.requires_grad_()
-    (gradient,) = torch.autograd.grad(quick(image).sum(), image, create_graph=True)
-    with pytest.raises(RuntimeError, match='algorithm="direct"'):
-        gradient.sum().backward()
-
-
 def test_operators_keep_the_contracts_of_torch():
     """Schema, shapes of the fake tensors, autograd registration, under torch's own checker."""
     spec = BasisSpec.checked(5)

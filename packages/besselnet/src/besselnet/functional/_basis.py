@@ -9,7 +9,7 @@ from torch import Tensor
 
 from besselnet.checks import check_choice, check_cutoff, check_kernel_size, check_scales
 from besselnet.core import SAMPLINGS, ModeSet, Sampling, kernel_modes, sampled_filters
-from besselnet.functional._plan import Plan, expansion_table, make_plan
+from besselnet.functional._plan import Plan, expansion_tensors, make_plan
 
 Symmetry = Literal["SO(2)", "O(2)"]
 SYMMETRIES: tuple[str, ...] = get_args(Symmetry)
@@ -84,9 +84,4 @@ class BasisSpec:
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> tuple[Tensor, Tensor]:
         """The tables that :func:`expand_filters` reads: (maps weights,) integers, (maps weights, 1) signs."""
-        index, signs = expansion_table(self.plan)
-        dtype = dtype or torch.get_default_dtype()
-        return (
-            torch.tensor(index, device=device),
-            torch.tensor(signs, dtype=dtype, device=device).unsqueeze(1),
-        )
+        return expansion_tensors(self.plan, dtype, device)

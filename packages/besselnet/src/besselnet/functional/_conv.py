@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from besselnet.checks import check_choice, check_images, check_padding, check_pair
 from besselnet.functional._basis import BasisSpec
@@ -86,8 +87,8 @@ def bessel_conv2d(
         tables: ``spec.tables(...)`` in the dtype and on the device of the weights; built if not given.
         response: "amplitude" or "signed" (degree one in the input), or "power" (the paper).
         scale_pool: which scale wins, see :func:`strongest`.
-        algorithm: "direct" (the paper's), "factored" (see :mod:`besselnet.functional._factored`; no second
-            derivatives) or "auto" (the cheaper, see :mod:`besselnet.functional._cost`).
+        algorithm: "direct" (the paper's), "factored" (no forward-mode derivatives, no ``torch.func``) or
+            "auto" (what is possible and cheaper).
 
     Returns:
         (N, O, H', W') or (O, H', W'), H' and W' as for a plain convolution of ``spec.kernel_size``.
@@ -150,7 +151,14 @@ def bessel_response(
         raise ValueError(
             f"input has shape {tuple(input.shape)} with {input.shape[-3]} channels: must have {channels}"
         )
-    if algorithm == "auto":
+    if _transformed(input, weight, bias):
+        if algorithm == "factored":
+            raise ValueError(
+                'algorithm="factored" with forward-mode derivatives or a transform of torch.func: must '
+                'be "auto" or algorithm="direct"'
+            )
+        algorithm = "direct"
+    elif algorithm == "auto":
         algorithm = cheaper_algorithm(
             spec,
             channels,
@@ -186,6 +194,18 @@ def bessel_response(
     if bias is not None:
         output = output + bias.to(output.dtype).view(-1, 1, 1)
     return output if input.dim() == 4 else output.squeeze(0)
+
+
+def _transformed(*tensors: Tensor | None) -> bool:
+    """Whether derivatives are taken forwards or by ``torch.func``, or the call is mapped by it.
+
+    The operators of the factored algorithm know the backward pass alone; under such a transform torch would
+    take their forward derivative for zero.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return forward_ad._current_level >= 0 or any(t is not None and wrapped(t) for t in tensors)
 
 
 def _pixels(input: Tensor, stride: tuple[int, int]) -> int | None:

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from besselnet.functional._basis import BasisSpec
-from besselnet.functional._plan import Window
+from besselnet.functional._plan import Plan, Window, expansion_tensors
 
 
 def expand_filters(
     weight: Tensor,
     bank: Tensor,
-    spec: BasisSpec,
+    spec: BasisSpec | Plan,
     groups: int = 1,
     expansion: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
@@ -24,14 +24,15 @@ def expand_filters(
     Shapes: weight (O, I, num_weights), bank (num_weights, k, k) -> (groups, num_maps, O / groups, I, k, k).
     ``expansion`` is ``spec.expansion(...)`` like the weights, built if not given.
     """
-    index, signs = expansion or spec.expansion(dtype=weight.dtype, device=weight.device)
+    plan = spec if isinstance(spec, Plan) else spec.plan
+    index, signs = expansion or expansion_tensors(plan, weight.dtype, weight.device)
     if bank.dtype != weight.dtype:
         bank = bank.to(weight.dtype)
     between = bank.flatten(1).index_select(0, index) * signs
     # One product for each group and map, which leaves the filters where the convolution reads them.
-    pairs = weight.view(groups, 1, -1, spec.num_weights)
-    filters = torch.matmul(pairs, between.view(spec.num_maps, spec.num_weights, -1))
-    return filters.view(groups, spec.num_maps, -1, weight.shape[1], *bank.shape[1:])
+    pairs = weight.view(groups, 1, -1, plan.num_filters)
+    filters = torch.matmul(pairs, between.view(plan.num_maps, plan.num_filters, -1))
+    return filters.view(groups, plan.num_maps, -1, weight.shape[1], *bank.shape[1:])
 
 
 def direct(
@@ -45,13 +46,17 @@ def direct(
     expansion: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Response (Equations 5.6, 5.7), (N, O, H', W')."""
-    filters = expand_filters(weight, bank, spec, groups, expansion).flatten(0, 2)
-    maps = F.conv2d(input, filters, None, *window, groups)
-    maps = maps.view(maps.shape[0], groups, spec.num_maps, -1, *maps.shape[2:])
+    filters = expand_filters(weight, bank, spec, groups, expansion)
+    return response_of(all_maps(input, filters, window), response).flatten(1, 2)
+
+
+def all_maps(input: Tensor, filters: Tensor, window: Window) -> Tensor:
+    """The maps (N, groups, maps, O / groups, H', W') of filters as :func:`expand_filters` gives them."""
+    groups, num_maps = filters.shape[:2]
+    maps = F.conv2d(input, filters.flatten(0, 2), None, *window, groups)
+    maps = maps.view(maps.shape[0], groups, num_maps, -1, *maps.shape[2:])
     # Half precision holds neither the squares nor their sum.
-    if maps.dtype.itemsize < 4:
-        maps = maps.float()
-    return response_of(maps, response).flatten(1, 2)
+    return maps.float() if maps.dtype.itemsize < 4 else maps
 
 
 def response_of(maps: Tensor, response: str, dtype: torch.dtype | None = None) -> Tensor:

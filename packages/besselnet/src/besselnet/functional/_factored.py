@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from besselnet.functional._basis import BasisSpec
+from besselnet.functional._direct import all_maps, amplitude, expand_filters, response_of
 from besselnet.functional._layouts import Columns, Layout, Rows
 from besselnet.functional._plan import Plan, Window, make_plan
 
@@ -146,9 +147,29 @@ def _keep(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 def _backward(ctx, gradient, linear):  # type: ignore[no-untyped-def]
     input, weight, bank, amplitude = ctx.saved_tensors
     with_input = ctx.needs_input_grad[0]
+    if torch.is_grad_enabled():
+        # Somebody wants derivatives of the derivative: those of the direct algorithm have them.
+        return *_direct_backward(ctx, gradient, linear), *[None] * 8
     kept = (linear if ctx.signed else None, amplitude, input, weight, bank)
     to_input, to_weight = factored_gradient(gradient, *kept, *ctx.settings, with_input)
     return to_input if with_input else None, to_weight, *[None] * 8
+
+
+def _direct_backward(ctx, gradient, linear):  # type: ignore[no-untyped-def]
+    """Gradients of the input and of the weight, None where not wanted, as functions with derivatives."""
+    input, weight, bank, kept = ctx.saved_tensors
+    counts, mirror, *steps, groups = ctx.settings
+    filters = expand_filters(weight, bank, make_plan(tuple(counts), mirror), groups)
+    maps = all_maps(input, filters, Window(*steps))
+    if ctx.signed:
+        results, cotangents = (amplitude(maps[:, :, 1:]), maps.select(2, 0)), (gradient, linear)
+    else:
+        power = kept is None
+        results, cotangents = (response_of(maps, "power" if power else "amplitude"),), (gradient,)
+    results = tuple(result.flatten(1, 2) for result in results)
+    wanted = [t for t, needed in zip((input, weight), ctx.needs_input_grad) if needed]
+    found = iter(torch.autograd.grad(results, wanted, cotangents, create_graph=True))
+    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:2])
 
 
 def _refuse_second_backward(ctx, *gradients):  # type: ignore[no-untyped-def]

@@ -142,3 +142,12 @@ def expansion_table(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
             index += [f for f, _ in pairs]
             signs += [sign for _, sign in pairs]
     return tuple(index), tuple(signs)
+
+
+def expansion_tensors(
+    plan: Plan, dtype: torch.dtype | None, device: torch.device | str | None
+) -> tuple[Tensor, Tensor]:
+    """:func:`expansion_table` as tensors: (maps F,) integers, (maps F, 1) signs."""
+    index, signs = expansion_table(plan)
+    column = torch.tensor(signs, dtype=dtype or torch.get_default_dtype(), device=device)
+    return torch.tensor(index, device=device), column.unsqueeze(1)
