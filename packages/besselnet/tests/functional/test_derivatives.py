@@ -48,9 +48,11 @@ def gradients_of_each_image(layer):
     return vmap(grad(loss), (None, 0))(parameters, images())["weight"]
 
 
+# Nothing may be drawn at random inside of it.
+IMAGES = images()
 TRANSFORMS = {
     "jvp": lambda layer: jvp(layer, (images(),), (directions(),))[1],
-    "jacfwd": lambda layer: jacfwd(lambda s: layer(s * images()).mean((0, 2, 3)))(torch.ones(())),
+    "jacfwd": lambda layer: jacfwd(lambda s: layer(s * IMAGES).mean((0, 2, 3)))(torch.ones(())),
     "jacrev": lambda layer: jacrev(lambda x: layer(x).mean((0, 2, 3)))(images()),
     "grad": lambda layer: grad(lambda x: layer(x).square().sum())(images()),
     "vmap": lambda layer: vmap(layer)(images()),
