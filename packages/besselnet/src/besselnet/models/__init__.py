@@ -4,7 +4,7 @@
 # isort: off
 from besselnet.models import _recommended  # noqa: F401
 from besselnet.models._gated import GatedNetwork, GateReport
-from besselnet.models import _bcnn, _plain  # noqa: F401
+from besselnet.models import _paper  # noqa: F401
 # isort: on
 
 from besselnet.models._create import create_model, list_pretrained, outline_model

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from besselnet.checks import check_count, check_number
 from besselnet.models._recommended import recommended
 from besselnet.models._registry import note_classes, register_model
+from besselnet.models.template import TemplateNetwork
 from besselnet.nn import evaluating
 
 __all__ = ["BRANCHES", "GateReport", "GatedNetwork", "SymmetryGate", "gated"]
@@ -37,16 +38,13 @@ LEAST_WEIGHT = 1 / 6
 
 @dataclass(frozen=True)
 class GateReport:
-    """What the gate knows; ``print`` shows it as a table.
+    """What the gate knows of its branches, see `SymmetryGate`; ``print`` shows it as a table.
 
     Attributes:
-        names: of the branches.
+        names, prices, weights: of the branches.
         chosen: the branch that the gate opens for.
         images: number of different held-out images that the choice rests on.
         errors: share of them that each branch gets wrong; NaN before the first image.
-        prices: what is added for the symmetries that a branch gives up.
-        weights: share of drawings in which each branch has the lowest cost. They add up to 1, and a branch
-            that is out of the question has 0.
     """
 
     names: tuple[str, ...]
@@ -109,10 +107,6 @@ class SymmetryGate(nn.Module):
         self.wrong[places] = wrong[-WINDOW:]
         self.seen += count
 
-    def forget(self) -> None:
-        """Forget all answers, as if no image had been shown."""
-        self.seen.zero_()
-
     def errors(self) -> Tensor:
         """How often each branch is wrong on each of the images that count, (images, branches)."""
         count = min(WINDOW, (int(self.seen) + 3) // 4)
@@ -133,10 +127,8 @@ class SymmetryGate(nn.Module):
     def choice(self) -> int:
         """The number of the branch that the gate opens for."""
         weights = self.weights().tolist()
-        return min(
-            range(len(self.names)),
-            key=lambda i: (weights[i] < LEAST_WEIGHT, self.prices[i], -weights[i]),
-        )
+        ranks = [(w < LEAST_WEIGHT, price, -w) for w, price in zip(weights, self.prices)]
+        return ranks.index(min(ranks))
 
     def extra_repr(self) -> str:
         return f"names={self.names}, prices={self.prices}"
@@ -157,9 +149,8 @@ class SymmetryGate(nn.Module):
 @lru_cache(maxsize=1)
 def _draws() -> Tensor:
     """How often each image is drawn in each drawing: the Poisson form of the bootstrap."""
-    return torch.poisson(
-        torch.ones(DRAWINGS, WINDOW, device="cpu"), generator=torch.Generator().manual_seed(0)
-    )
+    rates = torch.ones(DRAWINGS, WINDOW, device="cpu")
+    return torch.poisson(rates, generator=torch.Generator().manual_seed(0))
 
 
 def image_keys(images: Tensor) -> Tensor:
@@ -203,9 +194,8 @@ class GatedNetwork(nn.Module):
 
     In training an image that is not held out goes through one branch, so each branch needs as many times
     more epochs as there are branches; an epoch costs as much as one of an average branch, and the held-out
-    images. The loss that is shown in training contains log(number of classes) for each of these.
-
-    In evaluation the chosen branch alone is computed.
+    images. The loss that is shown in training contains log(number of classes) for each of these. In
+    evaluation the chosen branch alone is computed.
 
     Which images are held out is decided by their numbers in the data set, if the training loop tells them
     with `begin_batch`, as `besselnet.train.fit` does. Any other loop must not augment the images: there their
@@ -230,14 +220,18 @@ class GatedNetwork(nn.Module):
         return f"held_out={self.held_out}"
 
     @property
+    def _branch(self) -> TemplateNetwork:
+        """The chosen branch."""
+        return self.branches[self.gate.choice()]  # type: ignore[return-value]
+
+    @property
     def num_features(self) -> int:
         """Channels of the feature maps of the chosen branch."""
-        return int(self.branches[self.gate.choice()].num_features)  # type: ignore[arg-type]
+        return self._branch.num_features
 
     def get_classifier(self) -> nn.Module:
         """The dense layer of the chosen branch."""
-        head: nn.Module = self.branches[self.gate.choice()].get_classifier()  # type: ignore[operator]
-        return head
+        return self._branch.get_classifier()
 
     def reset_classifier(self, num_classes: int) -> None:
         """Put fresh dense layers into all branches; the gate forgets what it knew of the old ones.
@@ -247,14 +241,11 @@ class GatedNetwork(nn.Module):
         _check_classes(num_classes)
         for branch in self.branches:
             branch.reset_classifier(num_classes)  # type: ignore[operator]
-        self.gate.forget()
+        self.gate.seen.zero_()
         note_classes(self, num_classes)
 
     def begin_batch(self, indices: Tensor) -> None:
-        """Tell which images of the data set come next in training, as integers (N,).
-
-        They hold for the next call in training mode, once.
-        """
+        """Tell which images of the data set come next in training, as integers (N,): for one call."""
         self._indices = indices
 
     def chosen(self) -> str:
@@ -267,21 +258,21 @@ class GatedNetwork(nn.Module):
 
     def pruned(self) -> nn.Module:
         """A copy of the chosen branch alone: a plain network with the same logits."""
-        return copy.deepcopy(self.branches[self.gate.choice()])
+        return copy.deepcopy(self._branch)
 
     def judge(self, images: Tensor, labels: Tensor) -> None:
         """Show the gate labelled images that no branch has learned from, such as a validation set."""
-        self._observe(image_keys(images), self._answers(images).argmax(2), labels)
+        wrong = self._answers(images).argmax(2) != labels
+        self.gate.observe(image_keys(images), wrong.T)
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to the feature maps of the chosen branch."""
-        maps: Tensor = self.branches[self.gate.choice()].forward_features(x)  # type: ignore[operator]
-        return maps
+        return self._branch.forward_features(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to logits (N, num_classes)."""
         if not self.training:
-            logits: Tensor = self.branches[self.gate.choice()](x)
+            logits: Tensor = self._branch(x)
             return logits
         keys = self._keys(x)
         held_out = held_out_share(keys, self.held_out)
@@ -320,14 +311,10 @@ class GatedNetwork(nn.Module):
         """Logits of nearly 0, whose gradient tells the gate the labels."""
         answers = self._answers(images)
         silence = torch.zeros_like(answers[0]).requires_grad_()
+        classes = answers.argmax(2)
         # The loss wants more of the right class and less of all others.
-        silence.register_hook(
-            lambda gradient: self._observe(keys, answers.argmax(2), gradient.argmin(1))
-        )
+        silence.register_hook(lambda grad: self.gate.observe(keys, (classes != grad.argmin(1)).T))
         return silence + _WHISPER * answers[self.gate.choice()].log_softmax(1)
-
-    def _observe(self, keys: Tensor, classes: Tensor, labels: Tensor) -> None:
-        self.gate.observe(keys, (classes != labels).T)
 
     @torch.no_grad()
     def _answers(self, images: Tensor) -> Tensor:
@@ -375,10 +362,10 @@ def gated(
     check_number("held_out", held_out, least=0, below=1)
     check_number("price", price, least=0)
     _check_classes(num_classes)
-
-    def branch(name: str) -> nn.Module:
+    networks: dict[str, nn.Module] = {}
+    for name in branches:
         plain = name == "plain"
-        return recommended(
+        networks[name] = recommended(
             in_channels=in_channels,
             num_classes=num_classes,
             image_size=image_size,
@@ -388,12 +375,7 @@ def gated(
             kernel_size=kernel_size,
             low_pass=0.0 if plain else low_pass,
         )
-
-    return GatedNetwork(
-        {name: branch(name) for name in branches},
-        [price * BRANCHES[name] for name in branches],
-        held_out,
-    )
+    return GatedNetwork(networks, [price * BRANCHES[name] for name in branches], held_out)
 
 
 def _check_classes(num_classes: int) -> None:

@@ -3,11 +3,6 @@
 Six convolutions (k = 9, 7, 7, 7, 7, 7) of 8, 16, 24, 24, 32, 40 channels times a width, each
 followed by normalisation and activation; 2 x 2 pooling after the second and the fourth; a global
 pooling and one dense layer. What differs between images is the padding alone.
-
-Average pooling is `average_pool`: on maps with an odd side, windows of 2 x 2 pixels that start at
-one corner would drop the last row and column, a rotated image would be pooled on another grid, and
-quarter turns would no longer be exact. Of the paper's images that concerns those of 128 pixels,
-whose second pooled maps have 45.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,17 +49,13 @@ Fields = TypeVar("Fields")
 
 
 class Stage(NamedTuple):
-    """Layers of a network that work at one resolution.
-
-    Attributes:
-        layer: place of the last of them in the network's `features`.
-        channels: of the maps that it gives.
-        reduction: pixels of the image from one pixel of these maps to the next.
-    """
+    """Layers of a network that work at one resolution: the last of them, and the maps that it gives."""
 
     layer: int
+    """Its place in the network's `features`."""
     channels: int
     reduction: int
+    """Pixels of the image from one pixel of the maps to the next."""
 
 
 def choose_padding(image_size: int, padding_scheme: str | None = None) -> tuple[int, ...]:
@@ -74,18 +65,15 @@ def choose_padding(image_size: int, padding_scheme: str | None = None) -> tuple[
     takes the scheme of the next smaller kind. `ValueError` if the scheme leaves nothing of the
     image.
     """
-    if padding_scheme is None:
-        padding_scheme = (
-            "mnist" if image_size < 64 else "malaria" if image_size < 128 else "galaxy10"
-        )
-    check_choice("padding_scheme", padding_scheme, tuple(PADDINGS))
-    padding = PADDINGS[padding_scheme]
-    least = smallest_side(padding)
+    usual = "mnist" if image_size < 64 else "malaria" if image_size < 128 else "galaxy10"
+    scheme = usual if padding_scheme is None else padding_scheme
+    check_choice("padding_scheme", scheme, tuple(PADDINGS))
+    least = smallest_side(PADDINGS[scheme])
     if image_size < least:
         raise ValueError(
-            f"image_size={image_size}: must be at least {least} for padding_scheme={padding_scheme!r}"
+            f"image_size={image_size}: must be at least {least} for padding_scheme={scheme!r}"
         )
-    return padding
+    return PADDINGS[scheme]
 
 
 def pooled_sides(image_size: int, padding: Sequence[int]) -> list[int]:
@@ -147,7 +135,12 @@ def stack_template(
 
 
 def average_pool() -> nn.Module:
-    """2 x 2 averages on a grid centred on the maps; on even sides `nn.AvgPool2d(2)`."""
+    """2 x 2 averages on a grid centred on the maps; on even sides `nn.AvgPool2d(2)`.
+
+    On an odd side, windows that start at one corner would drop the last row and column, a rotated image
+    would be pooled on another grid, and quarter turns would no longer be exact. Of the paper's images that
+    concerns those of 128 pixels, whose second pooled maps have 45.
+    """
     return BlurPool2d(2, sigma=0)
 
 
@@ -156,14 +149,11 @@ class TemplateNetwork(nn.Module):
 
     Args:
         features: maps images (N, in_channels, H, W) to feature maps (N, channels, h, w).
-        channels: channels of the feature maps.
+        channels: channels of the feature maps, kept as ``num_features``.
         num_classes: length of the logits; 0 for no dense layer: the network then gives the pooled features.
         smallest_size: smallest side of an image that `features` can take.
         global_pool: mean or maximum over the pixels of the feature maps.
         stages: of `features`, an `nn.Sequential`, for `FeatureMaps`.
-
-    Attributes:
-        num_features: length of the pooled features.
     """
 
     def __init__(
@@ -216,7 +206,6 @@ class TemplateNetwork(nn.Module):
 
 def template_network(
     block: Callable[[int, int, int, int], nn.Module],
-    *,
     in_channels: int,
     num_classes: int,
     image_size: int,
