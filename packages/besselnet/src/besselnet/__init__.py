@@ -7,6 +7,7 @@ from besselnet._version import __version__
 
 if TYPE_CHECKING:
     from besselnet.conversion import convert
+    from besselnet.hub import from_pretrained, save_pretrained
     from besselnet.models import create_model, list_models, register_model
     from besselnet.nn import (
         AttentiveNorm2d,
@@ -26,8 +27,10 @@ __all__ = [
     "check_size",
     "convert",
     "create_model",
+    "from_pretrained",
     "list_models",
     "register_model",
+    "save_pretrained",
     "suggest_size",
 ]
 
@@ -36,8 +39,10 @@ __all__ = [
 _ROOMS = {
     "convert": "conversion",
     "create_model": "models",
+    "from_pretrained": "hub",
     "list_models": "models",
     "register_model": "models",
+    "save_pretrained": "hub",
 }
 
 
