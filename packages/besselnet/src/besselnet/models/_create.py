@@ -62,7 +62,7 @@ def create_model(
     if pretrained:
         model = _adapted(load_network(_choose_pretrained(name, pretrained, shape, options)), shape)
     elif features_only or "num_classes" in shape:
-        model = _recipe(name, {"num_classes": 1, **shape}, options).build()
+        model = _recipe(name, shape, options).build()
     else:
         raise ValueError(
             "num_classes=None: must be given without pretrained weights; 0 for features"
@@ -82,15 +82,14 @@ def outline_model(
 
     The arguments are `create_model`'s. A model whose layers compute while they are built has values.
     """
-    shape = {"in_channels": in_channels, "num_classes": num_classes}
-    if image_size is not None:
-        shape["image_size"] = image_size
+    shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
     return _recipe(name, shape, options).outline()
 
 
-def _recipe(name: str, shape: Mapping[str, int], options: Mapping[str, Any]) -> ModelRecipe:
+def _recipe(name: str, shape: Mapping[str, int | None], options: Mapping[str, Any]) -> ModelRecipe:
     info = model_info(name)
-    common = {"in_channels": 3, "image_size": info.default_size, **shape}
+    asked = {key: value for key, value in shape.items() if value is not None}
+    common = {"in_channels": 3, "num_classes": 1, "image_size": info.default_size, **asked}
     return ModelRecipe(name, **common, options={**info.options, **options})
 
 
@@ -101,15 +100,11 @@ def _adapted(model: nn.Module, shape: Mapping[str, int]) -> nn.Module:
     classes = shape.get("num_classes", recipe.num_classes)
     if channels != recipe.in_channels:
         trained, model = model, replace(recipe, in_channels=channels).build()
-        expected = model.state_dict()
-        model.load_state_dict(
-            {
-                name: tensor
-                if tensor.shape == expected[name].shape
-                else _refitted(tensor, channels)
-                for name, tensor in trained.state_dict().items()
-            }
-        )
+        weights = trained.state_dict()
+        for name, fresh in model.state_dict().items():
+            if fresh.shape != weights[name].shape:
+                weights[name] = _refitted(weights[name], channels)
+        model.load_state_dict(weights)
         object.__setattr__(model, "classes", trained.classes)
     if classes != recipe.num_classes:
         model.reset_classifier(classes)  # type: ignore[operator]
@@ -133,18 +128,20 @@ def _choose_pretrained(
     A name stands for these weights, with the options they were trained with; True for the weights that fit
     the network as it was asked for. `ValueError` with all there is if nothing fits.
     """
-    defaults = model_info(model).options
-    check_options(model, options)
+    defaults = check_options(model, options).options
     folders = {name.split("/")[1]: PACKAGED / name for name in list_pretrained(model)}
-    if isinstance(wanted, str) and wanted not in folders:
-        raise ValueError(
-            f"pretrained={wanted!r}: for {model!r} there are {', '.join(folders) or 'no weights'}"
-            f"; in all: {', '.join(list_pretrained()) or 'none'}"
-        )
-    chosen = [wanted] if isinstance(wanted, str) else list(folders)
-    configs = {name: read_network_config(folders[name]) for name in chosen}
+    everything = f"in all there are: {', '.join(list_pretrained()) or 'none'}"
+    by_name = isinstance(wanted, str)
+    if by_name and wanted not in folders:
+        known = ", ".join(folders) or "no weights"
+        raise ValueError(f"pretrained={wanted!r}: for {model!r} there are {known}; {everything}")
+    configs = {
+        name: read_network_config(folder)
+        for name, folder in folders.items()
+        if name == wanted or not by_name
+    }
     # What was not asked for is as in the folder for a name, and by default for True.
-    asked = dict(options) if isinstance(wanted, str) else {**defaults, **options}
+    asked = dict(options) if by_name else {**defaults, **options}
     if "image_size" in shape:
         asked["image_size"] = shape["image_size"]
     differences = {name: _differences(config, asked) for name, config in configs.items()}
@@ -156,10 +153,8 @@ def _choose_pretrained(
     if fitting:
         raise ValueError(f"pretrained=True: {', '.join(fitting)} fit; say which by its name")
     reasons = "; ".join(f"{name} has {', '.join(why)}" for name, why in differences.items())
-    raise ValueError(
-        f"pretrained={wanted!r}: no weights of {model!r} fit{f' ({reasons})' if reasons else ''}"
-        f"; in all there are: {', '.join(list_pretrained()) or 'none'}"
-    )
+    unfit = f"no weights of {model!r} fit{f' ({reasons})' if reasons else ''}"
+    raise ValueError(f"pretrained={wanted!r}: {unfit}; {everything}")
 
 
 def _differences(config: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:

@@ -53,20 +53,20 @@ def describe_model(
 ) -> ModelDescription:
     """Build the model and tell what it is, costs and keeps. The arguments are `create_model`'s."""
     info = model_info(name)
+    shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = create_model(
-            name,
-            in_channels=in_channels,
-            num_classes=num_classes,
-            image_size=image_size,
-            **options,
-        )
-        images = F.interpolate(
-            torch.rand(4, in_channels, 7, 7), image_size, mode="bicubic", align_corners=False
-        )
+        model = create_model(name, **shape, **options)
+        coarse = torch.rand(4, in_channels, 7, 7)
+    images = F.interpolate(coarse, image_size, mode="bicubic", align_corners=False)
     _settle_statistics(model, images)
     model.eval()
+    image, another = images[:1], images[1:2]
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            logits = model(image)
+        turned = [model(image.rot90(turns, (-2, -1))) for turns in (1, 2, 3)]
+        scale = (model(another) - logits).norm()
     return ModelDescription(
         name=name,
         summary=info.summary,
@@ -75,33 +75,16 @@ def describe_model(
         sizes=info.sizes,
         options={**info.options, **options},
         training=dict(info.training),
-        in_channels=in_channels,
-        num_classes=num_classes,
-        image_size=image_size,
+        **shape,
         parameters=count_parameters(model),
-        multiply_adds=_count_multiply_adds(model, images[:1]),
-        quarter_turn_error=_quarter_turn_error(model, images),
+        multiply_adds=counter.get_total_flops() // 2,
+        quarter_turn_error=float(max((other - logits).norm() for other in turned) / scale),
     )
 
 
 def count_parameters(model: nn.Module) -> int:
     """Number of learned numbers."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def _count_multiply_adds(model: nn.Module, image: Tensor) -> int:
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        model(image)
-    return counter.get_total_flops() // 2
-
-
-def _quarter_turn_error(model: nn.Module, images: Tensor) -> float:
-    with torch.no_grad():
-        image, other = images[:1], images[1:2]
-        logits, *turned = (model(image.rot90(turns, (-2, -1))) for turns in range(4))
-        scale = (model(other) - logits).norm()
-    return float(max((logits_turned - logits).norm() for logits_turned in turned) / scale)
 
 
 def _settle_statistics(model: nn.Module, images: Tensor) -> None:

@@ -21,7 +21,6 @@ __all__ = [
     "CONFIG_FILE",
     "WEIGHTS_FILE",
     "load_network",
-    "load_weights",
     "network_config",
     "read_network_config",
     "save_network",
@@ -141,13 +140,11 @@ def read_network_config(folder: str | Path) -> dict[str, Any]:
         if not isinstance(config[key], kinds) or isinstance(config[key], bool):
             wanted = " or ".join(_WORDS[kind] for kind in kinds)
             raise ValueError(f"{path}: {key!r} is {config[key]!r}: must be {wanted}")
-    classes = config["classes"]
-    if classes is not None and not all(isinstance(name, str) for name in classes):
+    classes, count = config["classes"], config["num_classes"]
+    if not all(isinstance(name, str) for name in classes or ()):
         raise ValueError(f"{path}: 'classes' is {classes!r}: must be a list of texts")
-    if classes is not None and len(classes) != config["num_classes"]:
-        raise ValueError(
-            f"{path}: 'classes' has {len(classes)} names for {config['num_classes']} classes"
-        )
+    if classes is not None and len(classes) != count:
+        raise ValueError(f"{path}: 'classes' has {len(classes)} names for {count} classes")
     return config
 
 
@@ -163,15 +160,6 @@ def load_network(folder: str | Path) -> nn.Module:
         model = ModelRecipe(config["name"], **shape, options=config["options"]).build()
     except (TypeError, ValueError) as error:
         raise ValueError(f"{Path(folder) / CONFIG_FILE}: {error}") from None
-    load_weights(folder, model)
-    classes = config["classes"]
-    # Past nn.Module's own, which is for tensors and modules.
-    object.__setattr__(model, "classes", None if classes is None else tuple(classes))
-    return model.eval()
-
-
-def load_weights(folder: str | Path, model: nn.Module) -> None:
-    """Give a network the weights in a folder; names and shapes must agree."""
     path = Path(folder) / WEIGHTS_FILE
     if not path.is_file():
         raise ValueError(f"{folder} holds no trained network: it has no {WEIGHTS_FILE}")
@@ -180,9 +168,12 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
     except RuntimeError as error:
-        raise ValueError(
-            f"{path} does not fit the network: {' '.join(str(error).split())}"
-        ) from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} does not fit the network: {reason}") from None
+    classes = config["classes"]
+    # Past nn.Module's own, which is for tensors and modules.
+    object.__setattr__(model, "classes", None if classes is None else tuple(classes))
+    return model.eval()
 
 
 def _first_difference(model: nn.Module, built: nn.Module) -> str | None:
@@ -193,11 +184,10 @@ def _first_difference(model: nn.Module, built: nn.Module) -> str | None:
             return f"{name!r} is missing"
         if name not in expected:
             return f"{name!r}, a {type(layers[name]).__name__}, was added"
-        is_now, was = (
-            f"{type(m).__name__}({m.extra_repr()})" for m in (layers[name], expected[name])
-        )
+        now, then = layers[name], expected[name]
+        is_now, was = (f"{type(m).__name__}({m.extra_repr()})" for m in (now, then))
         # By name: a parametrised layer has a type of its own.
-        if is_now != was or type(layers[name]).__module__ != type(expected[name]).__module__:
+        if is_now != was or type(now).__module__ != type(then).__module__:
             return f"{name or 'the network'} is {is_now}, not {was}"
     shapes, wanted = (
         {k: tuple(v.shape) for k, v in m.state_dict().items()} for m in (model, built)
