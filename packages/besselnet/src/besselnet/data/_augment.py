@@ -6,6 +6,7 @@ together they see what a single process would.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
 
 import torch
@@ -24,18 +25,20 @@ class Augmentation(Protocol):
         """The changed images: (N, C, H, W) floats in [0, 1] in and out, on any device."""
 
 
+@dataclass(frozen=True)
 class Rotate:
     """Rotate each image by an angle drawn uniformly from [-degrees, degrees); zero outside.
 
     The spline of `interpolation="cubic"` can overshoot at sharp edges: the result is cut to [0, 1].
     """
 
-    def __init__(self, interpolation: Interpolation = "cubic", *, degrees: float = 180.0) -> None:
-        check_choice("interpolation", interpolation, get_args(Interpolation))
-        if check_number("degrees", degrees, above=0) > 180:
-            raise ValueError(f"degrees={degrees!r}: must be at most 180")
-        self.interpolation = interpolation
-        self.degrees = degrees
+    interpolation: Interpolation = "cubic"
+    degrees: float = field(default=180.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_choice("interpolation", self.interpolation, get_args(Interpolation))
+        if check_number("degrees", self.degrees, above=0) > 180:
+            raise ValueError(f"degrees={self.degrees!r}: must be at most 180")
 
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
         return (2 * torch.rand(count, generator=generator) - 1) * self.degrees
@@ -43,20 +46,19 @@ class Rotate:
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         return rotate_images(images, draws, self.interpolation).clamp_(0, 1)
 
-    def __repr__(self) -> str:
-        return f"Rotate({self.interpolation!r}, degrees={self.degrees:g})"
 
-
+@dataclass(frozen=True)
 class Reflect:
     """Mirror each image left to right with the given probability.
 
     Together with `Rotate` this reaches reflections about every axis.
     """
 
-    def __init__(self, probability: float = 0.5) -> None:
-        if check_number("probability", probability, above=0) > 1:
-            raise ValueError(f"probability={probability!r}: must be at most 1")
-        self.probability = probability
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        if check_number("probability", self.probability, above=0) > 1:
+            raise ValueError(f"probability={self.probability!r}: must be at most 1")
 
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
         return torch.rand(count, generator=generator) < self.probability
@@ -64,15 +66,12 @@ class Reflect:
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         return torch.where(draws.to(images.device)[:, None, None, None], images.flip(-1), images)
 
-    def __repr__(self) -> str:
-        return f"Reflect({self.probability:g})"
 
-
+@dataclass(frozen=True)
 class Compose:
     """Augmentations one after the other."""
 
-    def __init__(self, augmentations: Sequence[Augmentation]) -> None:
-        self.augmentations = tuple(augmentations)
+    augmentations: Sequence[Augmentation]
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Any, ...]:
         return tuple(one.draw(count, generator) for one in self.augmentations)
@@ -81,9 +80,6 @@ class Compose:
         for one, drawn in zip(self.augmentations, draws):
             images = one.apply(images, drawn)
         return images
-
-    def __repr__(self) -> str:
-        return f"Compose({list(self.augmentations)})"
 
 
 def share_of(draws: Any, rows: slice) -> Any:

@@ -1,6 +1,7 @@
 """Batches of an image set, each a pure function of (seed, epoch, batch index)."""
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from besselnet.data._augment import Augmentation, share_of
 from besselnet.data._imageset import ImageSet, as_floats
 
 
+@dataclass(eq=False)
 class Batches:
     """Iterable of (images, labels): float32 (N, C, H, W) in [0, 1] and int64 (N,), on `device`.
 
@@ -23,49 +25,38 @@ class Batches:
     every `world_size`-th image of it, changed as a single process would have changed it.
     """
 
-    def __init__(
-        self,
-        imageset: ImageSet,
-        batch_size: int,
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
-        augment: Augmentation | None = None,
-        device: torch.device | str = "cpu",
-        drop_last: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        if len(imageset) == 0:
+    imageset: ImageSet
+    batch_size: int
+    _: KW_ONLY
+    shuffle: bool = False
+    seed: int = 0
+    augment: Augmentation | None = None
+    device: torch.device | str = "cpu"
+    drop_last: bool = False
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        total, size, processes = len(self.imageset), self.batch_size, self.world_size
+        if total == 0:
             raise ValueError("the image set is empty")
-        check_count("batch_size", batch_size)
-        check_count("world_size", world_size)
-        check_count("seed", seed, least=0)
-        if check_count("rank", rank, least=0) >= world_size:
-            raise ValueError(f"rank={rank!r}: must be less than world_size={world_size}")
-        if batch_size % world_size:
-            raise ValueError(
-                f"batch_size={batch_size!r}: must be a multiple of world_size={world_size}"
-            )
-        self.imageset = imageset
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.seed = seed
-        self.augment = augment
-        self.device = torch.device(device)
-        self.drop_last = drop_last
-        self.rank = rank
-        self.world_size = world_size
+        check_count("batch_size", size)
+        check_count("world_size", processes)
+        check_count("seed", self.seed, least=0)
+        if check_count("rank", self.rank, least=0) >= processes:
+            raise ValueError(f"rank={self.rank!r}: must be less than world_size={processes}")
+        if size % processes:
+            raise ValueError(f"batch_size={size!r}: must be a multiple of world_size={processes}")
+        self.device = torch.device(self.device)
         self.set_epoch(0)
         if len(self) == 0:
             raise ValueError(
-                f"drop_last=True: must be False for {counted(len(imageset), 'image')} in batches of "
-                f"{batch_size}, because it leaves no batch"
+                f"drop_last=True: must be False for {counted(total, 'image')} in batches of "
+                f"{size}, because it leaves no batch"
             )
-        last = len(imageset) % batch_size
-        if not drop_last and 0 < last < world_size:
+        if not self.drop_last and 0 < total % size < processes:
             raise ValueError(
-                f"the last batch has {counted(last, 'image')} for {world_size} processes: "
+                f"the last batch has {counted(total % size, 'image')} for {processes} processes: "
                 "use drop_last=True or another batch_size"
             )
 

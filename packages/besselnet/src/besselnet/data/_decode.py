@@ -114,12 +114,10 @@ def resize_images(images: torch.Tensor, size: int, how: Resize = "fit") -> torch
         scaled = F.interpolate(scaled, inner, mode="bicubic", antialias=True).clamp_(0, top)
     if images.dtype == torch.uint8:
         scaled = scaled.round_().to(torch.uint8)
-    if how == "crop":
-        up, left = (inner[0] - size) // 2, (inner[1] - size) // 2
-        return scaled[..., up : up + size, left : left + size].contiguous()
+    # Negative for "crop": that cuts.
     rows, columns = size - inner[0], size - inner[1]
-    before = (columns // 2, rows // 2)
-    return F.pad(scaled, (before[0], columns - before[0], before[1], rows - before[1]))
+    up, left = int(rows / 2), int(columns / 2)
+    return F.pad(scaled, (left, columns - left, up, rows - up))
 
 
 def resize_in_pieces(

@@ -114,18 +114,16 @@ class Splits:
     provenance: Provenance = Provenance()
 
     def __post_init__(self) -> None:
-        for name, other in (("val", self.val), ("test", self.test)):
-            if other is None:
-                continue
-            if other.classes != self.train.classes:
+        classes, shape = self.train.classes, tuple(self.train.images.shape[1:])
+        for name, other in self.parts().items():
+            if other.classes != classes:
                 raise ValueError(
-                    f"{name} and train must have the same classes, "
-                    f"got {other.classes} and {self.train.classes}"
+                    f"{name} and train must have the same classes, got {other.classes} and {classes}"
                 )
-            if other.images.shape[1:] != self.train.images.shape[1:]:
+            if tuple(other.images.shape[1:]) != shape:
                 raise ValueError(
                     f"{name} and train must have images of one shape, "
-                    f"got {tuple(other.images.shape[1:])} and {tuple(self.train.images.shape[1:])}"
+                    f"got {tuple(other.images.shape[1:])} and {shape}"
                 )
 
     def parts(self) -> dict[str, ImageSet]:

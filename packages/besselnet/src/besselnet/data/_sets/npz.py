@@ -54,20 +54,19 @@ def load_npz(
         if "x" not in arrays and "train" not in parts:
             raise ValueError(f"has neither x nor x_train; its keys are {sorted(arrays)}")
         suffixes = {part: f"_{part}" for part in parts} if "train" in parts else {"all": ""}
-        labels = {p: take(arrays, f"y{suffix}").reshape(-1) for p, suffix in suffixes.items()}
-        classes, numbers = _number(labels, arrays.get("classes"))
+        labels = [take(arrays, f"y{suffix}").reshape(-1) for suffix in suffixes.values()]
+        classes, numbers = _number(np.concatenate(labels), arrays.get("classes"))
+        numbers_of = dict(zip(suffixes, torch.from_numpy(numbers).split([len(y) for y in labels])))
         groups = _number_groups(arrays, suffixes)
-        sets = {
-            part: ImageSet(
-                resize_in_pieces(as_images(arrays[f"x{suffix}"], layout, bits), image_size, resize),
-                torch.from_numpy(numbers[part]),
-                classes,
-                groups.get(part),
-            )
-            for part, suffix in suffixes.items()
-        }
+        sets = {}
+        for part, suffix in suffixes.items():
+            images = as_images(arrays[f"x{suffix}"], layout, bits)
+            resized = resize_in_pieces(images, image_size, resize)
+            sets[part] = ImageSet(resized, numbers_of[part], classes, groups.get(part))
     if bits is None:
-        warn_of_dark_images(max(_largest(arrays[f"x{suffix}"]) for suffix in suffixes.values()))
+        stored = (arrays[f"x{suffix}"] for suffix in suffixes.values())
+        deep = [int(x.max(initial=0)) for x in stored if x.dtype == np.uint16]
+        warn_of_dark_images(max(deep, default=0))
     if "all" in sets:
         return divide(sets["all"], root.name, split, seed, by_group)
     return Splits(**sets, provenance=Provenance(f"{root.name}, its own parts"))
@@ -94,10 +93,6 @@ def as_images(
     return torch.from_numpy(np.ascontiguousarray(_as_values(array, bits)))
 
 
-def _largest(array: np.ndarray) -> int:
-    return int(array.max(initial=0)) if array.dtype == np.uint16 else 0
-
-
 def _as_values(array: np.ndarray, bits: int | None) -> np.ndarray:
     """uint8, or float32 in [0, 1]."""
     kind = array.dtype.kind
@@ -117,29 +112,22 @@ def _as_values(array: np.ndarray, bits: int | None) -> np.ndarray:
     raise ValueError(f"images must be numbers, got {array.dtype}")
 
 
-def _number(
-    labels: dict[str, np.ndarray], classes: np.ndarray | None
-) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    """Class names, and the labels of each part as indices into them."""
-    everything = np.concatenate(list(labels.values()))
+def _number(labels: np.ndarray, classes: np.ndarray | None) -> tuple[tuple[str, ...], np.ndarray]:
+    """Class names, and the labels as indices into them."""
     names = None if classes is None else tuple(str(name) for name in classes.reshape(-1))
-    if everything.dtype.kind in "US":
-        text = everything.astype(str)
-        names = names or tuple(np.unique(text).tolist())
-        unknown = sorted(set(text.tolist()) - set(names))
+    if labels.dtype.kind in "US":
+        text = labels.astype(str).tolist()
+        names = names or tuple(sorted(set(text)))
+        unknown = sorted(set(text) - set(names))
         if unknown:
             raise ValueError(f"label {unknown[0]!r} is not among the classes {names}")
         place = {name: number for number, name in enumerate(names)}
-        numbers = {
-            part: np.array([place[name] for name in column.astype(str).tolist()], dtype=np.int64)
-            for part, column in labels.items()
-        }
-        return names, numbers
-    if everything.dtype.kind not in "iufb" or np.any(everything != np.round(everything)):
-        raise ValueError(f"labels must be whole numbers or names, got {everything.dtype}")
+        return names, np.array([place[name] for name in text], dtype=np.int64)
+    if labels.dtype.kind not in "iufb" or np.any(labels != np.round(labels)):
+        raise ValueError(f"labels must be whole numbers or names, got {labels.dtype}")
     if names is None:
-        names = tuple(str(number) for number in range(int(everything.max(initial=0)) + 1))
-    return names, {part: column.astype(np.int64) for part, column in labels.items()}
+        names = tuple(str(number) for number in range(int(labels.max(initial=0)) + 1))
+    return names, labels.astype(np.int64)
 
 
 def _number_groups(
@@ -155,6 +143,5 @@ def _number_groups(
     if not found:
         return {}
     _, numbers = np.unique(np.concatenate(list(found.values())), return_inverse=True)
-    edges = np.cumsum([len(column) for column in found.values()])[:-1]
-    pieces = np.split(numbers.astype(np.int64), edges)
-    return {part: torch.from_numpy(piece) for part, piece in zip(found, pieces)}
+    pieces = torch.from_numpy(numbers.astype(np.int64)).split([len(x) for x in found.values()])
+    return dict(zip(found, pieces))
