@@ -98,7 +98,9 @@ def load_data(
     if str(name_or_path) not in _SOURCES and path.exists():
         if root is not None:
             raise ValueError(f"root is for data sets by name, and {name_or_path!s} is a path")
-        source, place = data_source(_kind_of(path)), path
+        if not path.is_dir() and path.suffix.lower() != ".npz":
+            raise ValueError(f"{path}: is neither a folder of images nor an .npz file")
+        source, place = data_source("folder" if path.is_dir() else "npz"), path
     else:
         source = data_source(str(name_or_path))
         place = None if root is None else Path(root).expanduser()
@@ -123,12 +125,3 @@ def fetch_data(name: str) -> list[Path]:
         present = (folder / download.name).exists()
         paths.append(verify(download, folder) if present else fetch(download, folder))
     return paths
-
-
-def _kind_of(path: Path) -> str:
-    """The data set that reads a path of the user's own."""
-    if path.is_dir():
-        return "folder"
-    if path.suffix.lower() == ".npz":
-        return "npz"
-    raise ValueError(f"{path}: is neither a folder of images nor an .npz file")

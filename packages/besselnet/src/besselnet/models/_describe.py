@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -59,20 +59,26 @@ def describe_model(
         model = create_model(name, **shape, **options)
         coarse = torch.rand(4, in_channels, 7, 7)
     images = F.interpolate(coarse, image_size, mode="bicubic", align_corners=False)
-    _settle_statistics(model, images)
-    model.eval()
+    # Normalisation takes the statistics of these images in place of its initial 0 and 1. Far from the real
+    # ones, those would saturate every activation, and a model whose logits are constant would look
+    # perfectly invariant.
+    for layer in model.modules():
+        if isinstance(getattr(layer, "momentum", None), float):
+            layer.momentum = 1.0  # type: ignore[assignment]
     image, another = images[:1], images[1:2]
     with torch.no_grad():
+        model.train()(images)
+        model.eval()
         with FlopCounterMode(display=False) as counter:
             logits = model(image)
         turned = [model(image.rot90(turns, (-2, -1))) for turns in (1, 2, 3)]
         scale = (model(another) - logits).norm()
     return ModelDescription(
-        name=name,
-        summary=info.summary,
-        symmetry=info.symmetry,
-        exactness=info.exactness,
-        sizes=info.sizes,
+        name,
+        info.summary,
+        info.symmetry,
+        info.exactness,
+        info.sizes,
         options={**info.options, **options},
         training=dict(info.training),
         **shape,
@@ -85,21 +91,3 @@ def describe_model(
 def count_parameters(model: nn.Module) -> int:
     """Number of learned numbers."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def _settle_statistics(model: nn.Module, images: Tensor) -> None:
-    """Give normalisation layers the statistics of `images` in place of their initial 0 and 1.
-
-    Far from the real ones, those would saturate every activation, and a model whose logits are
-    constant would look perfectly invariant.
-    """
-    layers: list[Any] = [
-        m for m in model.modules() if isinstance(getattr(m, "momentum", None), float)
-    ]
-    momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.momentum = 1.0
-    with torch.no_grad():
-        model.train()(images)
-    for layer, momentum in zip(layers, momenta):
-        layer.momentum = momentum

@@ -1,7 +1,5 @@
-"""Networks in folders: what runs, the hub and exported files hold of a network.
-
-A folder has ``config.json``, which says how `create_model` built the network, and ``model.safetensors``, its
-weights. Nothing in it is ever executed.
+"""Networks in folders: ``config.json`` says how `create_model` built one, ``model.safetensors`` holds its
+weights. Nothing in a folder is ever executed.
 """
 
 import json
@@ -30,17 +28,12 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 # The layout of a folder. It changes when another version could not read it, or would misread it.
 FORMAT = 2
-_KEYS: dict[str, tuple[type, ...]] = {
-    "besselnet": (str,),
-    "name": (str,),
-    "options": (dict,),
-    "in_channels": (int,),
-    "num_classes": (int,),
-    "image_size": (int,),
-    "classes": (list, type(None)),
-    "about": (dict,),
+_KEYS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("besselnet", "name"), (str, "a text")),
+    **dict.fromkeys(("options", "about"), (dict, "an object")),
+    **dict.fromkeys(("in_channels", "num_classes", "image_size"), (int, "an integer")),
+    "classes": (list | None, "a list or null"),
 }
-_WORDS = {str: "a text", dict: "an object", int: "an integer", list: "a list", type(None): "null"}
 
 
 def network_config(
@@ -50,11 +43,8 @@ def network_config(
 ) -> dict[str, Any]:
     """What ``config.json`` says about a network that `create_model` has built: JSON values.
 
-    Args:
-        classes: names of the classes.
-        about: what a reader should know (data, accuracy, ...): JSON values.
-
-    `ValueError` if the model is no longer what `create_model` built: then no recipe describes it.
+    The arguments are `save_network`'s. `ValueError` if the model is no longer what `create_model` built:
+    then no recipe describes it.
     """
     recipe = getattr(model, "recipe", None)
     if not isinstance(recipe, ModelRecipe):
@@ -73,11 +63,7 @@ def network_config(
     config = {
         "format": FORMAT,
         "besselnet": __version__,
-        "name": recipe.name,
-        "options": dict(recipe.options),
-        "in_channels": recipe.in_channels,
-        "num_classes": recipe.num_classes,
-        "image_size": recipe.image_size,
+        **vars(recipe),
         "classes": None if classes is None else list(classes),
         "about": dict(about or {}),
     }
@@ -99,7 +85,8 @@ def save_network(
 
     Args:
         folder: is made if missing; files of an earlier call are replaced.
-        classes, about: as in `network_config`.
+        classes: names of the classes.
+        about: what a reader should know (data, accuracy, ...): JSON values.
     """
     config = network_config(model, classes, about)
     folder = Path(folder)
@@ -134,12 +121,11 @@ def read_network_config(folder: str | Path) -> dict[str, Any]:
             f"{path}: format {config['format']!r} is not the format {FORMAT} of this besselnet: "
             "use the version that wrote it"
         )
-    for key, kinds in _KEYS.items():
+    for key, (kind, words) in _KEYS.items():
         if key not in config:
             raise ValueError(f"{path} does not describe a network: it has no {key!r}")
-        if not isinstance(config[key], kinds) or isinstance(config[key], bool):
-            wanted = " or ".join(_WORDS[kind] for kind in kinds)
-            raise ValueError(f"{path}: {key!r} is {config[key]!r}: must be {wanted}")
+        if not isinstance(config[key], kind) or isinstance(config[key], bool):
+            raise ValueError(f"{path}: {key!r} is {config[key]!r}: must be {words}")
     classes, count = config["classes"], config["num_classes"]
     if not all(isinstance(name, str) for name in classes or ()):
         raise ValueError(f"{path}: 'classes' is {classes!r}: must be a list of texts")

@@ -21,12 +21,7 @@ __all__ = ["recommended"]
 _CHANNELS = ((8, 16), (24, 24), (32, 40))
 # Few images need many small steps. recipes/ablation.toml tells what each setting is worth; with 120 images
 # batches of 8 do better still, at more time for each epoch.
-_TRAINING = {
-    "optimizer": "adamw",
-    "learning_rate": 0.01,
-    "weight_decay": 0.05,
-    "batch_size": 16,
-}
+_TRAINING = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.05, "batch_size": 16}
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": nn.Softsign}
 _NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
 
@@ -137,9 +132,12 @@ def recommended(
     return TemplateNetwork(nn.Sequential(*layers), current, num_classes, smallest, stages=ends)
 
 
-def _register(name: str, width: float, summary: str) -> None:
+for _name, _width, _summary in (
+    ("besselnet_small", 1.7, "start here: about 110 000 parameters at 28 pixels"),
+    ("besselnet_base", 3.4, "for more images: about 440 000 parameters at 28 pixels"),
+):
     register_model(
-        name,
+        _name,
         symmetry="SO(2); O(2) by option",
         exactness=(
             "quarter turns (and mirror images with O(2)) exact to rounding at every size; other angles "
@@ -148,11 +146,7 @@ def _register(name: str, width: float, summary: str) -> None:
         sizes="from 7 pixels; once built, from the largest 7 * 2**n below the size it was built for",
         smallest_size=7,
         default_size=64,
-        summary=summary,
-        defaults={"width": width},
+        summary=_summary,
+        defaults={"width": _width},
         training=_TRAINING,
     )(recommended)
-
-
-_register("besselnet_small", 1.7, "start here: about 110 000 parameters at 28 pixels")
-_register("besselnet_base", 3.4, "for more images: about 440 000 parameters at 28 pixels")

@@ -14,13 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from besselnet.checks import check_count
 
-__all__ = [
-    "ModelInfo",
-    "ModelRecipe",
-    "list_models",
-    "model_info",
-    "register_model",
-]
+__all__ = ["ModelInfo", "ModelRecipe", "list_models", "model_info", "register_model"]
 
 Builder = Callable[..., nn.Module]
 
@@ -96,7 +90,8 @@ class ModelRecipe:
             "image_size": check_count("image_size", self.image_size, info.smallest_size),
         }
         model = info.build(**shape, **self.options)
-        set_recipe(model, self)
+        # Past nn.Module's own, which is for tensors and modules.
+        object.__setattr__(model, "recipe", self)
         return model
 
     def outline(self) -> nn.Module:
@@ -110,17 +105,11 @@ class ModelRecipe:
                 return self.build()
 
 
-def set_recipe(model: nn.Module, recipe: ModelRecipe) -> None:
-    """Note on a model how it was built."""
-    # Past nn.Module's own, which is for tensors and modules.
-    object.__setattr__(model, "recipe", recipe)
-
-
 def note_classes(model: nn.Module, num_classes: int) -> None:
     """Note on a model that it now answers for another number of classes, whose names are not known."""
     recipe = getattr(model, "recipe", None)
     if recipe is not None:
-        set_recipe(model, replace(recipe, num_classes=num_classes))
+        object.__setattr__(model, "recipe", replace(recipe, num_classes=num_classes))
     object.__setattr__(model, "classes", None)
 
 
@@ -158,8 +147,7 @@ def register_model(
     are not the usual ones. Without `summary`, the first line of the builder's docstring is used, and without
     `default_size` the smallest size.
     """
-    settings = dict(fixed or {})
-    own = dict(defaults or {})
+    settings, own = dict(fixed or {}), dict(defaults or {})
 
     def add(build: Builder) -> Builder:
         if name in _MODELS:
