@@ -20,6 +20,7 @@ from besselnet.drawing import (
     write_figure,
 )
 from besselnet.functional import rotate_images
+from besselnet.models import count_parameters
 from besselnet.nn import evaluating
 from besselnet.testing import equivariance_error
 from besselnet.train import (
@@ -79,17 +80,13 @@ def describe(network: str, model: nn.Module, test: ImageSet) -> DemoRow:
     some, _ = next(iter(Batches(test, 100)))
     return DemoRow(
         network=network,
-        parameters=sum(p.numel() for p in model.parameters()),
-        upright=_share(upright == test.labels),
-        rotated=_share(rotated == test.labels),
-        agreement=_share(rotated == upright),
-        quarter_turn_agreement=_share(quarter == upright),
+        parameters=count_parameters(model),
+        upright=(upright == test.labels).double().mean().item(),
+        rotated=(rotated == test.labels).double().mean().item(),
+        agreement=(rotated == upright).double().mean().item(),
+        quarter_turn_agreement=(quarter == upright).double().mean().item(),
         equivariance_error=equivariance_error(model, some).mean(),
     )
-
-
-def _share(flags: Tensor) -> float:
-    return flags.double().mean().item()
 
 
 def table(rows: list[DemoRow]) -> Table:

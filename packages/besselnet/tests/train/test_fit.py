@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torchmetrics.classification import MulticlassF1Score
 
 from besselnet.train._config import TrainConfig
 from besselnet.train._fit import CHECKPOINT_NAME, NonFiniteLoss, _describe, fit
-from besselnet.train._optimise import CrossEntropy, learning_rate_factor
+from besselnet.train._optimise import CrossEntropy, learning_rate
 from besselnet.train._process import Interrupted
 from train.toys import ToyBatches, same, toy_model, weights_of
 
@@ -50,7 +51,8 @@ def test_the_first_step_already_moves_the_weights():
 
 
 def test_the_schedule_rises_then_falls_and_never_rests():
-    factors = [learning_rate_factor(step, 50, 0.2, "cosine") for step in range(50)]
+    config = TrainConfig(learning_rate=1.0, warmup=0.2)
+    factors = [learning_rate(config, step, 50) for step in range(50)]
     assert factors.index(1.0) == 10
     assert factors[:11] == sorted(factors[:11])
     assert factors[10:] == sorted(factors[10:], reverse=True)
@@ -58,7 +60,7 @@ def test_the_schedule_rises_then_falls_and_never_rests():
     assert 0 < factors[0] < 0.1
     # Half-way down the cosine.
     assert factors[30] == pytest.approx(0.5)
-    assert learning_rate_factor(49, 50, 0.2, "constant") == 1.0
+    assert learning_rate(replace(config, schedule="constant"), 49, 50) == 1.0
 
 
 def test_accumulated_batches_make_the_step_of_the_large_batch():

@@ -101,14 +101,14 @@ def _images(run: training.Run) -> tuple[torch.Tensor, str | None]:
 
 
 def _about(run: training.Run) -> dict[str, object]:
-    results = {
-        f"{part} accuracy": f"{100 * result['accuracy']:.2f}% of {result['images']} images"
-        for part, result in run.results().items()
-    }
     data = run.config.data
     options = ", ".join(f"{key}={value}" for key, value in data.options.items())
-    name = Path(data.source).name
-    return {"trained on": f"{name} ({options})" if options else name, **results}
+    about: dict[str, object] = {
+        "trained on": Path(data.source).name + (f" ({options})" if options else "")
+    }
+    for part, result in run.results().items():
+        about[f"{part} accuracy"] = f"{result['accuracy']:.2%} of {result['images']} images"
+    return about
 
 
 def _show(report: ExportReport, bound: float, image_size: int, images: str) -> None:

@@ -59,19 +59,17 @@ class Program:
 
     def run(self, arguments: list[str]) -> int:
         """Run the command line; its exit code."""
-        with warnings.catch_warnings():
-            warnings.showwarning = self._show_warning
-            return self._run(arguments)
 
-    def _show_warning(self, message: Warning | str, *place: Any) -> None:
-        print(f"{self.name}: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        def show_warning(message: Warning | str, *place: Any) -> None:
+            print(f"{self.name}: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
-    def _run(self, arguments: list[str]) -> int:
         try:
-            # Not `command.main(...)`, which has an answer of its own to every exception.
-            command = typer.main.get_command(self._app())
-            with command.make_context(self.name, list(arguments)) as context:
-                command.invoke(context)
+            with warnings.catch_warnings():
+                warnings.showwarning = show_warning
+                # Not `command.main(...)`, which has an answer of its own to every exception.
+                command = typer.main.get_command(self._app())
+                with command.make_context(self.name, list(arguments)) as context:
+                    command.invoke(context)
             sys.stdout.flush()
         except typer.Exit as stop:
             return stop.exit_code
@@ -159,12 +157,7 @@ def _reflow(command: Any) -> Any:
 
 def _new_app(**options: Any) -> typer.Typer:
     # Plain help: as markup, "[demo]" would vanish, and typer's table gives every flag a "<bool>" to take.
-    return typer.Typer(
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        **options,
-    )
+    return typer.Typer(add_completion=False, rich_markup_mode=None, **options)
 
 
 def _one_line(error: Exception) -> str:

@@ -19,12 +19,10 @@ from besselnet.drawing._style import (
     SMALL,
     WIDTH,
     LineStyle,
-    gif_bytes,
     line_style,
     new_figure,
     png_bytes,
     show,
-    svg_bytes,
     write_figure,
 )
 
@@ -42,7 +40,6 @@ __all__ = [
     "draw_feature_maps",
     "draw_filters",
     "draw_rotated",
-    "gif_bytes",
     "layer_outputs",
     "learned_filters",
     "line_style",
@@ -50,6 +47,5 @@ __all__ = [
     "png_bytes",
     "show",
     "strongest_maps",
-    "svg_bytes",
     "write_figure",
 ]

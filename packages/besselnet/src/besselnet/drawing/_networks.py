@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,17 +60,8 @@ def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) 
     write_figure(path, figure)
 
 
-class AngleCurve(Protocol):
-    """What `draw_rotated` shows: an accuracy for each angle in degrees."""
-
-    @property
-    def angles(self) -> Sequence[float]: ...
-    @property
-    def accuracy(self) -> Sequence[float]: ...
-
-
-def draw_rotated(path: str | Path, results: Mapping[str, AngleCurve]) -> None:
-    """Accuracy against the angle by which images are rotated, one curve per named result."""
+def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
+    """Accuracy against the angle by which images are rotated, one curve per named `RotatedEvaluation`."""
     figure = new_figure(WIDTH)
     axes = figure.add_subplot(projection="polar")
     for number, (name, result) in enumerate(results.items()):

@@ -8,9 +8,8 @@ never run code. The state of the random generators and of the sampler needs no b
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,18 +23,18 @@ from besselnet.train._config import check_format
 CHECKPOINT_FORMAT = "2"
 
 
-@dataclass
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """Named groups of tensors (`groups["model"]["conv.weight"]`) and JSON values beside them."""
 
-    groups: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str, dict[str, Tensor]]
+    values: dict[str, Any]
 
 
 def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
     """Write `checkpoint`; on failure the file at `path`, if any, is left as it was."""
-    tensors = {
-        f"{group}/{name}": tensor
+    stored = {
+        # Copies on the CPU: safetensors refuses tensors that share memory, as tied weights do.
+        f"{group}/{name}": tensor.detach().cpu().contiguous().clone()
         for group, members in checkpoint.groups.items()
         for name, tensor in members.items()
     }
@@ -44,8 +43,6 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
         "groups": json.dumps(list(checkpoint.groups)),
         "values": json.dumps(checkpoint.values),
     }
-    # Copies on the CPU: safetensors refuses tensors that share memory, as tied weights do.
-    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     write_atomically(path, save(stored, metadata=header))
 
 
@@ -58,14 +55,11 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
     check_format(path, header.get("format"), CHECKPOINT_FORMAT)
-    checkpoint = Checkpoint(
-        groups={group: {} for group in json.loads(header["groups"])},
-        values=json.loads(header["values"]),
-    )
+    groups: dict[str, dict[str, Tensor]] = {group: {} for group in json.loads(header["groups"])}
     for name, tensor in tensors.items():
         group, _, member = name.partition("/")
-        checkpoint.groups[group][member] = tensor
-    return checkpoint
+        groups[group][member] = tensor
+    return Checkpoint(groups, json.loads(header["values"]))
 
 
 def optimizer_moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

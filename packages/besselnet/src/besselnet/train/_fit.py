@@ -36,7 +36,7 @@ from besselnet.train._evaluate import evaluate
 from besselnet.train._optimise import (
     CrossEntropy,
     MovingAverage,
-    learning_rate_factor,
+    learning_rate,
     make_optimizer,
 )
 from besselnet.train._process import Interrupted, StopRequest, launch
@@ -296,7 +296,7 @@ class _Training:
     def _take_step(self) -> None:
         config, history = self.config, self.history
         for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate(history.step)
+            group["lr"] = learning_rate(config, history.step, self.total_steps)
         if config.clip_norm is not None:
             self.fabric.clip_gradients(self.forward, self.step, max_norm=config.clip_norm)
         self.step.step()
@@ -304,12 +304,6 @@ class _Training:
         if self.average is not None:
             self.average.update(self.model, history.step)
         history.step += 1
-
-    def _learning_rate(self, step: int) -> float:
-        config = self.config
-        return config.learning_rate * learning_rate_factor(
-            step, self.total_steps, config.warmup, config.schedule
-        )
 
     def _finish_epoch(self) -> dict[str, float]:
         """Validate, note the epoch, decide whether to go on, and move to the next epoch."""
@@ -319,7 +313,7 @@ class _Training:
             "epoch": history.epoch + 1,
             "step": history.step,
             # Of the last step; the optimiser has forgotten it if the run was stopped just then.
-            "learning_rate": self._learning_rate(history.step - 1),
+            "learning_rate": learning_rate(config, history.step - 1, self.total_steps),
             "train_loss": loss / weight,
             "train_accuracy": right / images,
         }

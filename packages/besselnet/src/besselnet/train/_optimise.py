@@ -23,19 +23,20 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     return kinds[config.optimizer](parameters, **common)
 
 
-def learning_rate_factor(step: int, total: int, warmup: float, schedule: str) -> float:
-    """Share of the highest learning rate used in `step` (0 ... total - 1).
+def learning_rate(config: TrainConfig, step: int, total: int) -> float:
+    """The learning rate used in `step` (0 ... total - 1).
 
     Rises linearly from 0 over the first `warmup` share of the steps, then falls to 0 along a half
-    cosine (or stays, for `schedule="constant"`). The ends themselves, where the factor is 0, lie
-    one step outside the training: the first step already learns and the last one still does.
+    cosine (or stays, for `schedule="constant"`). The ends themselves, where it is 0, lie one step
+    outside the training: the first step already learns and the last one still does.
     """
-    rising = round(warmup * total)
+    rising = round(config.warmup * total)
+    factor = 1.0
     if step < rising:
-        return (step + 1) / (rising + 1)
-    if schedule == "constant":
-        return 1.0
-    return 0.5 * (1 + math.cos(math.pi * (step - rising) / (total - rising)))
+        factor = (step + 1) / (rising + 1)
+    elif config.schedule == "cosine":
+        factor = 0.5 * (1 + math.cos(math.pi * (step - rising) / (total - rising)))
+    return config.learning_rate * factor
 
 
 class MovingAverage:
