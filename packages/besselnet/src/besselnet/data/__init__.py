@@ -5,8 +5,7 @@ Nothing is downloaded on import; `load_data` downloads what is missing when it i
 
 from besselnet._pixels import image_files, reading_options
 from besselnet.data import _sets  # noqa: F401  (registers the data sets)
-from besselnet.data._augment import Augmentation, Compose, Reflect, Rotate
-from besselnet.data._batches import Batches
+from besselnet.data._batches import Augmentation, Batches, Compose, Reflect, Rotate
 from besselnet.data._decode import decode_image, iter_images, resize_images
 from besselnet.data._download import Download
 from besselnet.data._files import cache_folder

@@ -1,11 +1,3 @@
-"""One data set a file; importing this package registers them all."""
+"""Data sets; importing this package registers them all."""
 
-from besselnet.data._sets import (  # noqa: F401
-    folder,
-    galaxy10,
-    malaria,
-    mnist,
-    mnist_variations,
-    npz,
-    radio_galaxies,
-)
+from besselnet.data._sets import folder, galaxies, malaria, mnist, mnist_variations, npz  # noqa: F401
