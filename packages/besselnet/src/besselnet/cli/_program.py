@@ -60,7 +60,7 @@ class Program:
     def run(self, arguments: list[str]) -> int:
         """Run the command line; its exit code."""
 
-        def show_warning(message: Warning | str, *place: Any) -> None:
+        def show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
             print(f"{self.name}: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
         try:

@@ -320,10 +320,7 @@ class _Training:
         if self.val_batches is not None:
             watched = self.model if self.average is None else self.average.module
             result = evaluate(
-                watched,
-                self.val_batches,
-                metrics=self.metrics,
-                autocast=self.fabric.autocast,
+                watched, self.val_batches, metrics=self.metrics, autocast=self.fabric.autocast
             )
             row |= {"val_loss": result.loss, "val_accuracy": result.accuracy, **result.metrics}
             sign = 1 if config.monitor == "val_accuracy" else -1
