@@ -1,8 +1,7 @@
 """Trained networks to keep, to give away and to fetch: `save_pretrained`, `from_pretrained`, `push_to_hub`.
 
-A folder with ``config.json``, ``model.safetensors`` and a model card, ``README.md``: what the Hugging Face
-hub shows and serves. Nothing in it is ever executed. The hub itself needs the package huggingface_hub (extra
-`hub`); folders do not.
+A folder of `besselnet.models.save_network` with a model card is what the Hugging Face hub shows and serves.
+The hub itself needs the package huggingface_hub (extra `hub`); folders do not.
 """
 
 import json

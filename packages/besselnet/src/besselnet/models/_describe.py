@@ -19,11 +19,9 @@ class ModelDescription:
     """A model built for one kind of images.
 
     Attributes:
-        name, summary, symmetry, exactness, sizes, options, training: as in `ModelInfo`.
-        in_channels, num_classes, image_size: what it was built for.
+        name, ..., training: as in `ModelInfo`; in_channels, num_classes, image_size: what it was built for.
         parameters: learned numbers.
-        multiply_adds: multiplications and additions of convolutions and matrix products for one
-            image, counted while the model ran.
+        multiply_adds: those of convolutions and matrix products for one image, counted while it ran.
         quarter_turn_error: largest change of the logits over the three quarter turns of an image,
             relative to the change from that image to another; untrained, float32.
     """

@@ -75,15 +75,9 @@ class SymmetryGate(nn.Module):
     many times (bootstrap), the *weight* of a branch is the share of drawings in which its cost is the lowest,
     and of the branches with a weight of at least 1/6 the gate opens for the one with the lowest price. For
     two branches that is the one-standard-error rule of Breiman et al., *Classification and Regression Trees*
-    (1984).
-
-    It looks at the last quarter of the answers that it was shown, at most 1024: the branches improve while
-    it watches. Answers to the same image count as one, their mean. Before it was shown any, it chooses the
-    branch with the lowest price.
-
-    Args:
-        names: of the branches.
-        prices: of each branch, as a share of images, >= 0.
+    (1984). It looks at the last quarter of the answers that it was shown, at most 1024: the branches improve
+    while it watches. Answers to the same image count as one, their mean. Before it was shown any, it chooses
+    the branch with the lowest price. Prices are shares of images, >= 0.
     """
 
     wrong: Tensor
@@ -154,10 +148,8 @@ def _draws() -> Tensor:
 
 
 def image_keys(images: Tensor) -> Tensor:
-    """A number for each image (N, ...), from 0 to 2^31 - 1: a hash of its pixels.
-
-    It is the same in every epoch, in every order, in every process and after every restart, as long as the
-    image is not changed: an augmented copy has another key.
+    """A number for each image (N, ...), from 0 to 2^31 - 1: a hash of its pixels, the same in every epoch and
+    process. An augmented copy has another one.
     """
     return _hashed(images.detach().float().flatten(1).contiguous().view(torch.int32).long())
 
@@ -346,7 +338,6 @@ def gated(
     """besselnet_small with each symmetry and with none, in parallel: the data choose one of them.
 
     Args:
-        in_channels, num_classes, image_size: as in `create_model`.
         branches: some of "O(2)", "O(2)+", "SO(2)", "SO(2)+", "plain".
         width, kernel_size, low_pass: as in `besselnet_small`. The plain branch has half the width, which
             gives it as many parameters, and no low-pass: it has no symmetry to keep.

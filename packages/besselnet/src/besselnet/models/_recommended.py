@@ -59,7 +59,6 @@ def recommended(
     """A network to start with: equivariant, for few images, at any size.
 
     Args:
-        in_channels, num_classes: as in `create_model`.
         image_size: side of the images; decides the number of stages.
         width: factor on the channels.
         symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.

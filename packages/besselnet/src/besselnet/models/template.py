@@ -119,8 +119,7 @@ def stack_template(
     Args:
         in_fields: what the images are made of: a number of channels, or whatever else says it in
             the family of layers that `block` uses.
-        fields: the same for the output of each of the six blocks.
-        padding: padding of each of the six blocks.
+        fields, padding: output and padding of each of the six blocks.
         block: `block(in_fields, out_fields, kernel_size, padding)` gives convolution,
             normalisation and activation.
         pool: `pool(fields)` halves the side of maps.

@@ -51,37 +51,44 @@ def load_folder(
     check_choice("on_error", on_error, ("raise", "skip"))
     places = _parts(root)
     classes = _class_names(next(iter(places.values())))
-    files = {part: _list_files(place, classes) for part, place in places.items()}
-    images: dict[str, list[Tensor]] = {part: [] for part in places}
-    labels: dict[str, list[int]] = {part: [] for part in places}
+    listed = [
+        (part, path, label)
+        for part, place in places.items()
+        for path, label in _list_files(place, classes)
+    ]
+    how = {"channels": channels, "bits": bits, "page": page}
+    found = iter_deep_images((path for _, path, _ in listed), image_size, resize, **how)
+    kept: dict[str, list[tuple[Tensor, int]]] = {part: [] for part in places}
     failures = []
     largest = 0
     first: tuple[Path, Tensor] | None = None
-    for part, listed in files.items():
-        paths = (path for path, _ in listed)
-        how = {"channels": channels, "bits": bits, "page": page}
-        found = iter_deep_images(paths, image_size, resize, **how)
-        for (path, image, brightest), (_, label) in zip(found, listed):
-            if isinstance(image, Exception):
-                failures.append(str(image))
-                continue
-            largest = max(largest, brightest)
-            first = first or (path, image)
-            if image.shape[1:] != first[1].shape[1:]:
-                sizes = (f"{p} is {i.shape[2]}x{i.shape[1]}" for p, i in (first, (path, image)))
-                raise ValueError(
-                    f"images differ in size: {', '.join(sizes)}: set image_size, the side to resize "
-                    "them to, for instance 64 (command line: --set data.image_size=64)"
-                )
-            images[part].append(image)
-            labels[part].append(label)
-    _report(failures, sum(map(len, files.values())), on_error)
+    for (path, image, brightest), (part, _, label) in zip(found, listed):
+        if isinstance(image, Exception):
+            failures.append(str(image))
+            continue
+        largest = max(largest, brightest)
+        first = first or (path, image)
+        if image.shape[1:] != first[1].shape[1:]:
+            sizes = (f"{p} is {i.shape[2]}x{i.shape[1]}" for p, i in (first, (path, image)))
+            raise ValueError(
+                f"images differ in size: {', '.join(sizes)}: set image_size, the side to resize "
+                "them to, for instance 64 (command line: --set data.image_size=64)"
+            )
+        kept[part].append((image, label))
+    _report(failures, len(listed), on_error)
     if bits is None:
         warn_of_dark_images(largest)
-    sets = {
-        part: ImageSet(stack, torch.tensor(labels[part]), classes)
-        for part, stack in _stack(images, places).items()
-    }
+    # All parts get the channels and the type that every image fits in.
+    everything = [image for pairs in kept.values() for image, _ in pairs]
+    most = max(len(image) for image in everything)
+    deep = any(image.dtype == torch.float32 for image in everything)
+    sets = {}
+    for part, pairs in kept.items():
+        if not pairs:
+            raise ValueError(f"{places[part]}: no image can be read")
+        fitted = [(as_floats(i) if deep else i).expand(most, -1, -1) for i, _ in pairs]
+        numbers = torch.tensor([label for _, label in pairs])
+        sets[part] = ImageSet(torch.stack(fitted), numbers, classes)
     if "all" in sets:
         return divide(sets["all"], f"folder {root.name}", split, seed)
     return Splits(**sets, provenance=Provenance(f"folder {root.name}, its own parts"))
@@ -133,17 +140,3 @@ def _report(failures: list[str], total: int, on_error: str) -> None:
     if on_error == "raise":
         raise ValueError(f"{message}; to leave such files out, {option_hint('on_error', 'skip')}")
     warnings.warn(f"left out: {message}", stacklevel=4)
-
-
-def _stack(images: dict[str, list[Tensor]], places: dict[str, Path]) -> dict[str, Tensor]:
-    """One tensor per part, all with the channels and the type that every image fits in."""
-    for part, tensors in images.items():
-        if not tensors:
-            raise ValueError(f"{places[part]}: no image can be read")
-    everything = [image for tensors in images.values() for image in tensors]
-    channels = max(len(image) for image in everything)
-    deep = any(image.dtype == torch.float32 for image in everything)
-    return {
-        part: torch.stack([(as_floats(i) if deep else i).expand(channels, -1, -1) for i in tensors])
-        for part, tensors in images.items()
-    }
