@@ -171,13 +171,9 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
 
 def _reason(error: Exception) -> str:
     """The cause in a few words: requests' own texts nest object addresses."""
-    if isinstance(error, _Broken):
-        return str(error)
     _, requests = _packages()
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"HTTP {error.response.status_code}"
-    if isinstance(error, requests.Timeout):
-        return "no answer in time"
-    if isinstance(error, requests.ConnectionError):
-        return "no connection"
-    return type(error).__name__
+    known = {requests.Timeout: "no answer in time", requests.ConnectionError: "no connection"}
+    otherwise = str(error) if isinstance(error, _Broken) else type(error).__name__
+    return next((words for kind, words in known.items() if isinstance(error, kind)), otherwise)

@@ -19,21 +19,21 @@ VARIABLE = "BESSELNET_DATA"
 
 
 def cache_folder() -> Path:
-    """The folder named by the environment variable BESSELNET_DATA, else the platform's cache."""
+    """The folder named by the environment variable BESSELNET_DATA, else the platform's cache.
+
+    That is `pooch.os_cache("besselnet")`, also for installations without pooch.
+    """
     chosen = os.environ.get(VARIABLE)
-    return Path(chosen).expanduser() if chosen else _platform_cache()
-
-
-def _platform_cache() -> Path:
-    """The place of `pooch.os_cache("besselnet")`, for installations without pooch."""
+    if chosen:
+        return Path(chosen).expanduser()
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
         base = Path(local) if local else Path.home() / "AppData" / "Local"
         return base / "besselnet" / "besselnet" / "Cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "besselnet"
-    chosen = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return (Path(chosen) if chosen else Path.home() / ".cache") / "besselnet"
+    general = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return (Path(general) if general else Path.home() / ".cache") / "besselnet"
 
 
 def file_lock(path: Path) -> Any:

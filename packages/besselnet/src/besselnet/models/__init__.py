@@ -7,8 +7,14 @@ from besselnet.models._gated import GatedNetwork, GateReport
 from besselnet.models import _paper  # noqa: F401
 # isort: on
 
-from besselnet.models._create import create_model, list_pretrained, outline_model
-from besselnet.models._describe import ModelDescription, count_parameters, describe_model
+from besselnet.models._create import (
+    ModelDescription,
+    count_parameters,
+    create_model,
+    describe_model,
+    list_pretrained,
+    outline_model,
+)
 from besselnet.models._folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,

@@ -86,20 +86,21 @@ def _digits(images: np.ndarray, labels: np.ndarray, image_size: int | None) -> I
 def mnist_arrays(root: Path | None) -> dict[str, np.ndarray]:
     """x_train, y_train, x_test, y_test as uint8, images (N, 28, 28)."""
     archive = find_file("mnist", root, ["mnist.npz"])
-    if archive is not None:
-        stored = read_arrays(archive)
-        with reading(archive):
-            arrays = {key: take(stored, key) for key in _FILES}
-            _check(arrays)
-        return arrays
-    arrays = {}
-    for key, (name, _) in _FILES.items():
+    stored = {} if archive is None else read_arrays(archive)
+    for key, (name, _) in _FILES.items() if archive is None else ():
         plain = name.removesuffix(".gz")
         # The archive is not there: it is named for the message.
         names = [name, plain, plain.replace("-idx", ".idx"), "mnist.npz"]
-        arrays[key] = read_idx(obtain_file("mnist", root, names, _DOWNLOADS[key]))
-    with reading(root or cache_folder() / "mnist"):
-        _check(arrays)
+        stored[key] = read_idx(obtain_file("mnist", root, names, _DOWNLOADS[key]))
+    with reading(archive or root or cache_folder() / "mnist"):
+        arrays = {key: take(stored, key) for key in _FILES}
+        for part in ("train", "test"):
+            images, count = arrays[f"x_{part}"], len(arrays[f"y_{part}"])
+            if images.dtype != np.uint8 or images.shape != (count, 28, 28):
+                raise ValueError(
+                    f"x_{part} must be uint8 and ({count}, 28, 28) like y_{part}, "
+                    f"got {images.dtype} {images.shape}"
+                )
     return arrays
 
 
@@ -117,13 +118,3 @@ def read_idx(path: Path) -> np.ndarray:
         if len(body) != np.prod(shape):
             raise ValueError(f"truncated: {len(body)} of {np.prod(shape)} bytes of data")
         return body.reshape(shape).copy()
-
-
-def _check(arrays: dict[str, np.ndarray]) -> None:
-    for part in ("train", "test"):
-        images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if images.dtype != np.uint8 or images.shape != (len(labels), 28, 28):
-            raise ValueError(
-                f"x_{part} must be uint8 and ({len(labels)}, 28, 28) like y_{part}, "
-                f"got {images.dtype} {images.shape}"
-            )
