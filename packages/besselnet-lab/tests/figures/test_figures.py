@@ -17,7 +17,6 @@ from besselnet_lab.cli import figure as command
 from besselnet_lab.cli import main
 from besselnet_lab.figures import FIGURES, Drawing, FigureEntry, Request, choose_figures
 from besselnet_lab.figures.bessel import bessel_curves, draw_bessel
-from besselnet_lab.figures.formats import svg_bytes
 from besselnet_lab.figures.pictures import spiral
 from places import DOCS
 
@@ -209,7 +208,7 @@ def test_choosing():
 class TestStyle:
     def test_the_same_figure_gives_the_same_bytes(self):
         one, other = (draw_bessel(bessel_curves(2)) for _ in range(2))
-        assert svg_bytes(one) == svg_bytes(other)
+        assert style.svg_bytes(one) == style.svg_bytes(other)
         assert style.png_bytes(one) == style.png_bytes(other)
 
     def test_colour_maps_can_be_read_by_lightness(self):

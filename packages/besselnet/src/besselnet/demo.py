@@ -20,7 +20,6 @@ from besselnet.drawing import (
     write_figure,
 )
 from besselnet.functional import rotate_images
-from besselnet.models import count_parameters
 from besselnet.nn import evaluating
 from besselnet.testing import equivariance_error
 from besselnet.train import (
@@ -80,7 +79,7 @@ def describe(network: str, model: nn.Module, test: ImageSet) -> DemoRow:
     some, _ = next(iter(Batches(test, 100)))
     return DemoRow(
         network=network,
-        parameters=count_parameters(model),
+        parameters=sum(p.numel() for p in model.parameters()),
         upright=(upright == test.labels).double().mean().item(),
         rotated=(rotated == test.labels).double().mean().item(),
         agreement=(rotated == upright).double().mean().item(),

@@ -298,7 +298,7 @@ def test_tensorboard_files_are_written_when_asked_for(tmp_path):
 
 
 def test_missing_tensorboard_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match=r"pip install 'besselnet\[tensorboard\]'"):
         fit(toy_model(), ToyBatches(), None, quick(tensorboard=True), tmp_path)
 

@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from besselnet.drawing import png_bytes
+from besselnet.drawing import gif_bytes, png_bytes, svg_bytes
 from besselnet.testing import disc_window
 from besselnet_lab.figures.accuracy import AngleCurve, draw_accuracy
 from besselnet_lab.figures.basis import basis_pictures, draw_basis
@@ -28,7 +28,6 @@ from besselnet_lab.figures.equivariance import (
     spread_rows,
     spread_table,
 )
-from besselnet_lab.figures.formats import gif_bytes, svg_bytes
 from besselnet_lab.figures.learning import LearningCurve, draw_learning
 from besselnet_lab.figures.orientations import draw_orientations, orientations
 from besselnet_lab.figures.pictures import digit, photograph, spiral, squared

@@ -32,16 +32,14 @@ def list_command(
     rows: list[dict[str, Any]] = []
     for name in list_data():
         source = data_source(name)
-        folder = cache_folder() / name
-        here = bool(source.downloads) and all(
-            (folder / download.name).exists() for download in source.downloads
-        )
-        how = "downloaded" if here else "besselnet data fetch " + name
+        files = [cache_folder() / name / download.name for download in source.downloads]
+        here = all(file.exists() for file in files)
+        how = "downloaded" if here else f"besselnet data fetch {name}"
         rows.append(
             {
                 "name": name,
                 "summary": source.summary,
-                "files": how if source.downloads else source.obtain,
+                "files": how if files else source.obtain,
                 "options": list(source.options),
             }
         )

@@ -19,10 +19,12 @@ from besselnet.drawing._style import (
     SMALL,
     WIDTH,
     LineStyle,
+    gif_bytes,
     line_style,
     new_figure,
     png_bytes,
     show,
+    svg_bytes,
     write_figure,
 )
 
@@ -40,6 +42,7 @@ __all__ = [
     "draw_feature_maps",
     "draw_filters",
     "draw_rotated",
+    "gif_bytes",
     "layer_outputs",
     "learned_filters",
     "line_style",
@@ -47,5 +50,6 @@ __all__ = [
     "png_bytes",
     "show",
     "strongest_maps",
+    "svg_bytes",
     "write_figure",
 ]

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from besselnet.export._classifier import OnnxClassifier, Prediction, classify_files
+    from besselnet.export._classifier import OnnxClassifier, Prediction
     from besselnet.export._files import SUFFIXES, TARGETS, ExportReport, export_model
     from besselnet.export._parity import BOUND, RANDOM_IMAGES
     from besselnet.export._plain import to_plain
@@ -20,7 +20,6 @@ __all__ = [
     "ExportReport",
     "OnnxClassifier",
     "Prediction",
-    "classify_files",
     "export_model",
     "to_plain",
 ]
@@ -30,7 +29,6 @@ _PLACES = {
     "OnnxClassifier": "classifier",
     "Prediction": "classifier",
     "RANDOM_IMAGES": "parity",
-    "classify_files": "classifier",
     "to_plain": "plain",
 }
 

@@ -5,9 +5,8 @@ metadata: what ``besselnet.models.network_config`` says of it, and how image fil
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -106,36 +105,35 @@ class OnnxClassifier:
         Only one batch of images is in memory at a time. A file that cannot be read gives a prediction
         with `error` set, and the work goes on.
         """
-        size, options = self.image_size, reading_options(self.facts)
-        read = partial(read_image, channels=self.in_channels, image_size=size, **options)
-        return classify_files(paths, batch_size, read, self.probabilities, self.classes)
+        check_count("batch_size", batch_size)
+        files = list_images(map(Path, paths))
+        while batch := list(islice(files, batch_size)):
+            yield from self._answers(batch)
 
+    def _answers(self, files: list[Path]) -> Iterator[Prediction]:
+        read = [self._read(file) for file in files]
+        images = [image for image in read if not isinstance(image, str)]
+        shares = iter(self.probabilities(np.stack(images)) if images else ())
+        for file, image in zip(files, read):
+            if isinstance(image, str):
+                yield Prediction(str(file), error=image)
+            else:
+                share = next(shares)
+                best = int(share.argmax())
+                label = self.classes[best] if self.classes else str(best)
+                yield Prediction(str(file), label, float(share[best]))
 
-def classify_files(
-    paths: Iterable[str | Path],
-    batch_size: int,
-    read: Callable[[Path], Array],
-    probabilities: Callable[[Array], Array],
-    classes: Sequence[str],
-) -> Iterator[Prediction]:
-    """`OnnxClassifier.predict` for any network: images (N, C, H, W) to `probabilities` (N, classes)."""
-    check_count("batch_size", batch_size)
-    files = list_images(map(Path, paths))
-    while batch := list(islice(files, batch_size)):
-        images, errors = [], {}
-        for file in batch:
-            try:
-                images.append(read(file))
-            except (ValueError, OSError) as error:
-                errors[file] = " ".join(str(error).split()) or type(error).__name__
-        shares = iter(probabilities(np.stack(images)) if images else ())
-        for file in batch:
-            if file in errors:
-                yield Prediction(str(file), error=errors[file])
-                continue
-            share = next(shares)
-            best = int(share.argmax())
-            yield Prediction(str(file), classes[best] if classes else str(best), float(share[best]))
+    def _read(self, file: Path) -> Array | str:
+        """The image, or why there is none."""
+        try:
+            return read_image(
+                file,
+                channels=self.in_channels,
+                image_size=self.image_size,
+                **reading_options(self.facts),
+            )
+        except (ValueError, OSError) as error:
+            return " ".join(str(error).split()) or type(error).__name__
 
 
 def _onnxruntime() -> Any:

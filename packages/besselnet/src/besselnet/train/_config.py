@@ -331,9 +331,8 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
             return value
     elif origin is tuple:
         if isinstance(value, list | tuple):
-            return tuple(
-                _convert(item, arguments[0], f"{key}[{i}]") for i, item in enumerate(value)
-            )
+            kind = arguments[0]
+            return tuple(_convert(one, kind, f"{key}[{i}]") for i, one in enumerate(value))
     elif origin is dict:
         if isinstance(value, Mapping):
             return dict(value)

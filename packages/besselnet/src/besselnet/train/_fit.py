@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from besselnet._pixels import needed
 from besselnet.atomic import write_atomically
 from besselnet.train._checkpoint import (
     Checkpoint,
@@ -409,9 +408,12 @@ class _Training:
         """A TensorBoard writer as a context, or a context of None."""
         if not self.config.tensorboard or self.folder is None:
             return nullcontext()
-        needed("tensorboard", "tensorboard=true", "tensorboard")
-        from torch.utils.tensorboard import SummaryWriter
-
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ValueError(
+                "tensorboard=true needs TensorBoard: pip install 'besselnet[tensorboard]'"
+            ) from None
         return SummaryWriter(self.folder / "tensorboard", purge_step=self.history.step + 1)
 
 

@@ -3,15 +3,16 @@
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+from torch import Tensor
 
-from besselnet._pixels import Array, read_image, reading_options
 from besselnet.checks import check_choice, check_count
-from besselnet.data import Batches
-from besselnet.export import Prediction, classify_files
+from besselnet.data import Batches, iter_images, reading_options
+from besselnet.export import Prediction
 from besselnet.functional import rotate_images
 from besselnet.models import count_parameters, describe_model
 from besselnet.testing import equivariance_error, plane_waves
@@ -128,18 +129,33 @@ def inspect_run(run: Run) -> dict[str, Any]:
 
 
 def predict(run: Run, paths: Iterable[Path | str], *, batch_size: int = 64) -> Iterator[Prediction]:
-    """One `Prediction` for each image file, in order; folders stand for the files in them.
+    """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
 
     Only one batch of images is in memory at a time. A file that cannot be read gives a prediction
     with `error` set, and the work goes on.
     """
+    check_count("batch_size", batch_size)
     options = reading_options(run.config.data.options)
-    read = partial(read_image, channels=run.in_channels, image_size=run.image_size, **options)
+    found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
+    while batch := list(islice(found, batch_size)):
+        yield from _answers(run, batch)
 
-    @torch.no_grad()
-    def probabilities(images: Array) -> Array:
-        batch = torch.from_numpy(images).to(device_of(run.model))
-        shares: Array = run.model(batch).softmax(1).cpu().numpy()
-        return shares
 
-    return classify_files(paths, batch_size, read, probabilities, run.classes)
+@torch.no_grad()
+def _answers(run: Run, items: list[tuple[Path, Tensor | Exception]]) -> list[Prediction]:
+    """Predictions for some files, in their order, with one pass of the network."""
+    images = [image for _, image in items if isinstance(image, Tensor)]
+    answers: Iterator[tuple[float, int]] = iter(())
+    if images:
+        batch = torch.stack([i.float() / 255 if i.dtype == torch.uint8 else i for i in images])
+        best = run.model(batch.to(device_of(run.model))).softmax(1).max(1)
+        answers = zip(best.values.tolist(), best.indices.tolist())
+    predictions = []
+    for path, image in items:
+        if isinstance(image, Exception):
+            reason = " ".join(str(image).split()) or type(image).__name__
+            predictions.append(Prediction(str(path), error=reason))
+        else:
+            probability, index = next(answers)
+            predictions.append(Prediction(str(path), run.classes[index], probability))
+    return predictions
