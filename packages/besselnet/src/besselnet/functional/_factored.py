@@ -162,11 +162,11 @@ def _direct_backward(ctx, gradient, linear):  # type: ignore[no-untyped-def]
     filters = expand_filters(weight, bank, make_plan(tuple(counts), mirror), groups)
     maps = all_maps(input, filters, Window(*steps))
     if ctx.signed:
-        results, cotangents = (amplitude(maps[:, :, 1:]), maps.select(2, 0)), (gradient, linear)
+        responses, cotangents = [amplitude(maps[:, :, 1:]), maps.select(2, 0)], [gradient, linear]
     else:
-        power = kept is None
-        results, cotangents = (response_of(maps, "power" if power else "amplitude"),), (gradient,)
-    results = tuple(result.flatten(1, 2) for result in results)
+        response = "power" if kept is None else "amplitude"
+        responses, cotangents = [response_of(maps, response)], [gradient]
+    results = [each.flatten(1, 2) for each in responses]
     wanted = [t for t, needed in zip((input, weight), ctx.needs_input_grad) if needed]
     found = iter(torch.autograd.grad(results, wanted, cotangents, create_graph=True))
     return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:2])
