@@ -252,7 +252,7 @@ class TestEquivarianceError:
             ({"module": lambda x: 0 * x}, ValueError, r"gives zero, or the same output"),
             ({"module": lambda x: x.sum((2, 3))}, ValueError, r"at least two images"),
         ],
-        ids=str,
+        ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
     )
     def test_bad_call(self, call, error, message):
         with pytest.raises(error, match=message):

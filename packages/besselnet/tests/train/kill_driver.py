@@ -13,6 +13,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+# Before the forks: training loads these when it begins, and every child would pay for it anew.
+import lightning_fabric  # noqa: F401
+import torchmetrics.classification  # noqa: F401
+
 from besselnet.train import TrainConfig, fit
 from train.toys import ToyBatches, toy_model, write_weights
 
