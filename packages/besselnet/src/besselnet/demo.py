@@ -38,8 +38,8 @@ __all__ = ["DemoRow", "run_demo"]
 
 # 1 000 of the 5 000 digits to train on and 1 000 to test on; fewer for the curves over angles.
 DATA = DataConfig(source="mnist-mini", options={"split": (0.2, 0.02, 0.2)})
-TRAIN = TrainConfig(epochs=20, learning_rate=3e-3)
-CURVE_IMAGES = 250
+TRAIN = TrainConfig(epochs=10, batch_size=32, learning_rate=3e-3)
+CURVE_IMAGES = 200
 # Two networks with nearly the same number of parameters.
 NETWORKS = {
     "besselnet": ModelConfig("besselnet_small", {"width": 1.0}),
