@@ -11,7 +11,7 @@ from torch import Tensor
 
 class Tolerance(NamedTuple):
     rounding: float
-    """Same sums in another order: a turned image, a compiled layer."""
+    """Same sums in another order: a rotated image, a compiled layer."""
     equation: float
     """Another formula for the same number: loops, analytic identities."""
 

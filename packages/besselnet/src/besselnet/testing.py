@@ -39,7 +39,7 @@ ANGLES = tuple(15.0 * i for i in range(24))
 QUARTER_TURNS = (0.0, 90.0, 180.0, 270.0)
 
 # Beyond this share of the inscribed disc's radius probes fade out and feature maps are not compared:
-# there a turned image reads what lies outside the frame.
+# there a rotated image reads what lies outside the frame.
 INNER_SHARE = 0.75
 
 # Quarter turns permute pixels, so all that remains is rounding, in sums of some thousand terms.
@@ -54,7 +54,7 @@ ROUNDING = {
 def disc_window(size: int) -> Tensor:
     """A round window (size, size), float64: 1 in the inner three quarters of the radius, 0 at the rim.
 
-    It is the same for an image and its turned copy, it hides the corners that a turn would move out of
+    It is the same for an image and its rotated copy, it hides the corners that a turn would move out of
     the frame, and it falls smoothly (as a squared cosine), so that it adds no edge of its own.
     """
     check_count("size", size)

@@ -1,4 +1,4 @@
-"""What a network makes of a picture and of its turned copies: a plain CNN beside a B-CNN.
+"""What a network makes of a picture and of its rotated copies: a plain CNN beside a B-CNN.
 
 The networks are untrained: whether maps follow the picture is a property of the layers, whatever their
 weights are.

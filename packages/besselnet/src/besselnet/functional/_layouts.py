@@ -12,6 +12,7 @@ Both take the batch in pieces, so that what is written is still in the cache whe
 same interface: `power`, `pull_back`, `weight_gradient`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
@@ -37,7 +38,7 @@ def workspace() -> int:
     return WORKSPACE_BYTES * torch.get_num_threads()
 
 
-class Layout:
+class Layout(ABC):
     """One group of channels with its weights (O, C, F) and a bank of filters (F, k, k)."""
 
     bytes_per_image: int
@@ -55,13 +56,14 @@ class Layout:
         size = max(1, workspace() // self.bytes_per_image)
         return (slice(start, min(start + size, batch)) for start in range(0, batch, size))
 
+    @abstractmethod
     def power(self, images: Tensor, signed: bool) -> tuple[Tensor, Tensor | None]:
         """Sum of the squared maps of images (n, C, H, W), in float32 at least; (n, O, H', W').
 
         If ``signed``, the map of order 0 is left out of the sum and comes second.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def pull_back(
         self, images: Tensor, slope: Tensor, linear: Tensor | None, with_input: bool
     ) -> Tensor | None:
@@ -70,11 +72,10 @@ class Layout:
         ``slope`` (n, O, H', W') times a map is the gradient of that map; ``linear``, if given, is the
         gradient of the map of order 0 instead.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def weight_gradient(self) -> Tensor:
         """(O, C, F), after all pieces."""
-        raise NotImplementedError
 
 
 def synthesise(maps: Tensor, taps: Tensor, height: int, width: int, window: Window) -> Tensor:

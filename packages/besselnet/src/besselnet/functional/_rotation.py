@@ -1,7 +1,7 @@
 """Turn batches of images by any angle.
 
 An image is a function on the plane that is zero outside its frame. `interpolation` says which
-function stands for the pixels, and the turned image is that function read at the turned pixel
+function stands for the pixels, and the rotated image is that function read at the rotated pixel
 centres:
 
 - `"nearest"`: constant on each pixel;
@@ -72,7 +72,7 @@ def rotate_images(
 def _source_points(
     angles: torch.Tensor, height: int, width: int, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Column x and row y, (N, H, W), at which each pixel of the turned image reads the original."""
+    """Column x and row y, (N, H, W), at which each pixel of the rotated image reads the original."""
     # Quarter turns are split off in degrees, where they are exact: their points are pixel centres.
     quarters = torch.round(angles / 90)
     rest = torch.deg2rad(angles - 90 * quarters)
