@@ -13,8 +13,9 @@ from besselnet.data import Batches, load_data
 from besselnet.export import OnnxClassifier, export_model
 from besselnet.export._parity import BOUND, difference
 from besselnet.models import create_model, network_config
-from besselnet.nn import BesselConv2d
+from besselnet.nn import AttentiveNorm2d, BesselConv2d
 from export.networks import LAYERS, NETWORKS, LayerZoo, images, network
+from tolerances import TOLERANCES, assert_same
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed (extra: export)")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -218,3 +219,24 @@ def test_mistakes(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"pip install 'besselnet\[export\]'"):
         export_model(model, tmp_path / "a.onnx", to="onnx", images=given)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_attentive_normalisation_of_single_pixels(tmp_path):
+    """Of the original preset, which divides by a variance that one pixel does not have."""
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = AttentiveNorm2d(3, preset="eccv2020")
+            self.head = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.head(self.norm(x).mean((2, 3)))
+
+    model = Network().eval()
+    path = tmp_path / "norm.onnx"
+    export_model(model, path, to="onnx", images=torch.rand(4, 3, 6, 6), classes=("a", "b"))
+    session = onnxruntime.InferenceSession(path.read_bytes())
+    x = torch.rand(2, 3, 1, 1)
+    (logits,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert_same(torch.from_numpy(logits), model(x), TOLERANCES[torch.float32].equation)

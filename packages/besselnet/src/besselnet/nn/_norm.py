@@ -76,10 +76,11 @@ class AttentiveNorm2d(nn.Module):
         """`forward` of an input that was checked before."""
         statistic = input.mean((2, 3))
         if self.squeeze == "rsd":
-            # The unbiased variance. A map of one pixel has none: 0, not 0 / 0.
-            pixels = input.shape[2] * input.shape[3]
+            # The unbiased variance; of a map of one pixel, which has none, 0. The number of pixels is a
+            # tensor: in a graph for every size, exporters round what is computed of sizes.
+            pixels = torch.ones_like(input[:1, :1]).sum((2, 3))
             squares = (input - statistic[:, :, None, None]).square().sum((2, 3))
-            statistic = statistic / (squares / (pixels - 1 + 1e-30) + 1e-3).sqrt()
+            statistic = statistic / (squares / (pixels - 1).clamp_min(1) + 1e-3).sqrt()
         mixture = self.attention_norm(self.attention(statistic))
         if self.gate == "hsigmoid":
             mixture = F.hardsigmoid(mixture)
