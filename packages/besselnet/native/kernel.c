@@ -24,7 +24,8 @@
 #include "kernel.h"
 
 #define LANES (BESSEL_VECTOR_BYTES / 4)
-#define CHUNK (4 * LANES) /* floats that are folded together */
+#define WIDE (2 * LANES) /* floats that are analysed together */
+#define OVERRUN (4 * LANES)
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(BESSEL_VECTOR_BYTES)));
@@ -124,13 +125,12 @@ typedef struct {
   int64_t image, group, y, x, rows, columns, pixels; /* the tile */
   float *ring, *ring_gradient; /* input rows, (phase, pixel, channel), and their gradients */
   float *phi;                  /* (planes, pixel, channel); in the end its gradient */
-  float *folded;               /* taps of a chunk after folding */
   float *maps;                 /* (maps, pixel, out_pitch); forward: those of one order */
   float *power, *linear;       /* (pixel, out_pitch): sum of squares, then slope; map of order 0 */
   float *slopes;               /* gradients of the maps of an order: A, B, A - B, A + B */
   float *pulled;               /* gradient of phi of an order: three products */
-  float *shifted;              /* (2, k, shifted_length): what two rows of taps add to the input */
-  float *tail;                 /* (filters, CHUNK): the end of a row of phi, filled up with zeros */
+  float *shifted;              /* (2, k, shifted_length): what a row of taps adds to the input, even and odd in y */
+  float *tail;                 /* (filters, WIDE): the end of a row of phi, filled up with zeros */
   int64_t margin, shifted_length, shifted_columns;
   bessel_remains remains;
 } part;
@@ -146,7 +146,7 @@ static size_t lay_out(part *s, const bessel_call *call, char *memory) {
     widest = larger(widest, bessel_round_up(call->orders[v].count * channels, LANES));
   *s = (part){.call = call, .layer = layer};
   s->margin = (k - 1) * layer->dilation[1] / layer->stride[1] * channels;
-  s->shifted_length = bessel_round_up(2 * s->margin + call->tile_columns * channels + 2 * CHUNK, LANES);
+  s->shifted_length = bessel_round_up(2 * s->margin + call->tile_columns * channels + 2 * OVERRUN, LANES);
   size_t used = 0;
   const struct {
     float **field;
@@ -155,21 +155,20 @@ static size_t lay_out(part *s, const bessel_call *call, char *memory) {
       {&s->ring, call->ring * call->row_pitch},
       {&s->ring_gradient, pull * call->ring * call->row_pitch},
       {&s->phi, call->num_planes * call->plane_pitch},
-      {&s->folded, k * k * CHUNK},
       {&s->maps, maps * (back ? call->num_maps : 3)},
       {&s->power, maps},
       {&s->linear, maps},
       {&s->slopes, back * 4 * maps},
       {&s->pulled, pull * 3 * pixels * widest},
       {&s->shifted, pull * 2 * k * s->shifted_length},
-      {&s->tail, pull * call->num_filters * CHUNK},
+      {&s->tail, pull * call->num_filters * WIDE},
       {&s->remains.weight, back * layer->groups * call->packed_rows * call->out_pitch},
       {&s->remains.bias, back * layer->groups * call->out_pitch},
       {&s->remains.head, pull * layer->groups * call->head_rows * layer->width * channels},
   };
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
     *fields[i].field = memory ? (float *)(memory + used) : NULL;
-    used += (size_t)bessel_round_up(fields[i].floats + CHUNK, 32) * sizeof(float);
+    used += (size_t)bessel_round_up(fields[i].floats + OVERRUN, 32) * sizeof(float);
   }
   return used;
 }
@@ -202,20 +201,57 @@ INLINE void move(const conversion kind, void *to, int64_t to_index, const void *
   }
 }
 
+typedef float quad __attribute__((vector_size(16)));
+typedef float unaligned_quad __attribute__((vector_size(16), aligned(4), may_alias));
+#ifdef __clang__
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int quad_index __attribute__((vector_size(16)));
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (quad_index){i, j, k, l})
+#endif
+
+/* Four by four numbers: to[j * to_row + i] = from[i * from_row + j]. */
+INLINE void transpose(float *to, int64_t to_row, const float *from, int64_t from_row) {
+  quad rows[4], pairs[4];
+  for (int i = 0; i < 4; i++) rows[i] = *(const unaligned_quad *)(from + i * from_row);
+  pairs[0] = SHUFFLE(rows[0], rows[1], 0, 4, 1, 5);
+  pairs[1] = SHUFFLE(rows[2], rows[3], 0, 4, 1, 5);
+  pairs[2] = SHUFFLE(rows[0], rows[1], 2, 6, 3, 7);
+  pairs[3] = SHUFFLE(rows[2], rows[3], 2, 6, 3, 7);
+  for (int i = 0; i < 4; i += 2) {
+    *(unaligned_quad *)(to + i * to_row) = SHUFFLE(pairs[i], pairs[i + 1], 0, 1, 4, 5);
+    *(unaligned_quad *)(to + (i + 1) * to_row) = SHUFFLE(pairs[i], pairs[i + 1], 2, 3, 6, 7);
+  }
+}
+
 /* Move (pixel, channel) numbers between places of any strides. */
 INLINE void move_pixels(const conversion kind, int64_t pixels, int64_t channels, void *to, int64_t to_pixel,
                         int64_t to_channel, const void *from, int64_t from_pixel, int64_t from_channel) {
-  if (to_channel == 1 && from_channel == 1) {
+  if (kind == FLOAT && to_channel == 1 && from_channel == 1) {
     for (int64_t x = 0; x < pixels; x++)
-      for (int64_t c = 0; c < channels; c++) move(kind, to, x * to_pixel + c, from, x * from_pixel + c);
+      memcpy((float *)to + x * to_pixel, (const float *)from + x * from_pixel, (size_t)channels * sizeof(float));
     return;
   }
+  const int crossed = kind == FLOAT && ((to_channel == 1 && from_pixel == 1) || (to_pixel == 1 && from_channel == 1));
   /* Sixteen channels at a time: their cache lines stay while the pixels pass. */
   for (int64_t first = 0; first < channels; first += 16) {
     const int64_t last = smaller(first + 16, channels);
-    for (int64_t x = 0; x < pixels; x++)
-      for (int64_t c = first; c < last; c++)
-        move(kind, to, x * to_pixel + c * to_channel, from, x * from_pixel + c * from_channel);
+    for (int64_t x = 0; x < pixels;) {
+      const int64_t wide = crossed && x + 4 <= pixels ? 4 : 1;
+      int64_t c = first;
+      for (; wide == 4 && c + 4 <= last; c += 4) {
+        float *target = (float *)to + x * to_pixel + c * to_channel;
+        const float *source = (const float *)from + x * from_pixel + c * from_channel;
+        if (to_channel == 1)
+          transpose(target, to_pixel, source, from_channel);
+        else
+          transpose(target, to_channel, source, from_pixel);
+      }
+      for (; c < last; c++)
+        for (int64_t i = x; i < x + wide; i++)
+          move(kind, to, i * to_pixel + c * to_channel, from, i * from_pixel + c * from_channel);
+      x += wide;
+    }
   }
 }
 
@@ -289,36 +325,159 @@ INLINE int64_t tap_place(const bessel_call *call, int64_t i) {
   return (at % step * call->phase_width + at / step) * call->layer->in_channels;
 }
 
-/* Sums and differences of mirrored taps, for one vector: those of parity (y, x) go to folded[2 y + x]. */
-INLINE void fold(const int64_t k, const float *const *rows, const int64_t *columns, float *const *folded) {
-  const int64_t half = k / 2, odd = k % 2, even_columns = half + odd;
-  for (int64_t i = 0; i < half; i++) {
-    const float *top = rows[i], *bottom = rows[k - 1 - i];
-    for (int64_t j = 0; j < half; j++) {
-      const int64_t left = columns[j], right = columns[k - 1 - j];
-      const vec t = load(top + right), u = load(top + left), b = load(bottom + right), c = load(bottom + left);
-      const vec top_sum = t + u, top_rest = t - u, bottom_sum = b + c, bottom_rest = b - c;
-      store(folded[0] + (i * even_columns + j) * CHUNK, bottom_sum + top_sum);
-      store(folded[1] + (i * half + j) * CHUNK, bottom_rest + top_rest);
-      store(folded[2] + (i * even_columns + j) * CHUNK, bottom_sum - top_sum);
-      store(folded[3] + (i * half + j) * CHUNK, bottom_rest - top_rest);
+/* One pass of the analysis over a row of the tile.
+
+   `rows` and `columns` say where the k rows and columns of taps lie. Two vectors at a time stay in registers with
+   all their sums; mirrored taps are added or subtracted on the way. */
+typedef struct {
+  const bessel_pass *pass;
+  int64_t k, length, pitch;
+  const float *const *rows;
+  const int64_t *columns;
+  float *phi;
+} analysis;
+
+enum { PAIR = 2, MOST_FILTERS = BESSEL_REGISTERS == 32 ? 6 : 3 };
+
+INLINE void analyse_pass(const int evens, const int odds, const int odd_rows, const analysis *m) {
+  const int64_t k = m->k, half = k / 2;
+  const int centre = k % 2;
+  for (int64_t start = 0; start < m->length; start += WIDE) {
+    const float *taps = m->pass->taps;
+    vec even[MOST_FILTERS][PAIR], odd[MOST_FILTERS][PAIR];
+#pragma GCC unroll 6
+    for (int f = 0; f < evens; f++) even[f][0] = even[f][1] = (vec){0};
+#pragma GCC unroll 6
+    for (int f = 0; f < odds; f++) odd[f][0] = odd[f][1] = (vec){0};
+    for (int64_t i = 0; i < half + (centre && !odd_rows); i++) {
+      const int single = i == half;
+      const float *top = m->rows[i] + start, *bottom = m->rows[k - 1 - i] + start;
+      for (int64_t j = 0; j < half; j++) {
+        const int64_t left = m->columns[j], right = m->columns[k - 1 - j];
+#pragma GCC unroll 2
+        for (int v = 0; v < PAIR; v++) {
+          vec r = load(bottom + right + v * LANES), l = load(bottom + left + v * LANES);
+          if (odd_rows) {
+            r -= load(top + right + v * LANES);
+            l -= load(top + left + v * LANES);
+          } else if (!single) {
+            r += load(top + right + v * LANES);
+            l += load(top + left + v * LANES);
+          }
+          const vec sum = r + l, difference = r - l;
+#pragma GCC unroll 6
+          for (int f = 0; f < evens; f++) even[f][v] += taps[f] * sum;
+#pragma GCC unroll 6
+          for (int f = 0; f < odds; f++) odd[f][v] += taps[evens + f] * difference;
+        }
+        taps += evens + odds;
+      }
+      if (centre) {
+#pragma GCC unroll 2
+        for (int v = 0; v < PAIR; v++) {
+          vec middle = load(bottom + m->columns[half] + v * LANES);
+          if (odd_rows)
+            middle -= load(top + m->columns[half] + v * LANES);
+          else if (!single)
+            middle += load(top + m->columns[half] + v * LANES);
+#pragma GCC unroll 6
+          for (int f = 0; f < evens; f++) even[f][v] += taps[f] * middle;
+        }
+        taps += evens;
+      }
     }
-    if (odd) {
-      const vec t = load(top + columns[half]), b = load(bottom + columns[half]);
-      store(folded[0] + (i * even_columns + half) * CHUNK, b + t);
-      store(folded[2] + (i * even_columns + half) * CHUNK, b - t);
-    }
-  }
-  if (odd) {
-    const float *middle = rows[half];
-    for (int64_t j = 0; j < half; j++) {
-      const vec r = load(middle + columns[k - 1 - j]), l = load(middle + columns[j]);
-      store(folded[0] + (half * even_columns + j) * CHUNK, r + l);
-      store(folded[1] + (half * half + j) * CHUNK, r - l);
-    }
-    store(folded[0] + (half * even_columns + half) * CHUNK, load(middle + columns[half]));
+    float *to_even = m->phi + m->pass->even_plane * m->pitch + start;
+    float *to_odd = m->phi + m->pass->odd_plane * m->pitch + start;
+#pragma GCC unroll 6
+    for (int f = 0; f < evens; f++)
+#pragma GCC unroll 2
+      for (int v = 0; v < PAIR; v++) store(to_even + f * m->pitch + v * LANES, even[f][v]);
+#pragma GCC unroll 6
+    for (int f = 0; f < odds; f++)
+#pragma GCC unroll 2
+      for (int v = 0; v < PAIR; v++) store(to_odd + f * m->pitch + v * LANES, odd[f][v]);
   }
 }
+
+/* The transpose, for row i of the taps: what the gradient of phi adds at each column of taps.
+
+   `sums` has a row of `length` floats for each of the k columns; `add` to what an earlier pass has put there. */
+typedef struct {
+  const bessel_pass *pass;
+  int64_t k, row, start, stop, pitch, sums_pitch;
+  const float *phi;
+  float *sums;
+  int add;
+} synthesis;
+
+INLINE void synthesise_pass(const int evens, const int odds, const synthesis *m) {
+  const int64_t k = m->k, half = k / 2;
+  const float *even_planes = m->phi + m->pass->even_plane * m->pitch;
+  const float *odd_planes = m->phi + m->pass->odd_plane * m->pitch;
+  for (int64_t start = m->start; start < m->stop; start += WIDE) {
+    const float *taps = m->pass->taps + m->row * m->pass->taps_per_row;
+    vec even[MOST_FILTERS][PAIR], odd[MOST_FILTERS][PAIR];
+#pragma GCC unroll 6
+    for (int f = 0; f < evens; f++)
+#pragma GCC unroll 2
+      for (int v = 0; v < PAIR; v++) even[f][v] = load(even_planes + f * m->pitch + start - m->start + v * LANES);
+#pragma GCC unroll 6
+    for (int f = 0; f < odds; f++)
+#pragma GCC unroll 2
+      for (int v = 0; v < PAIR; v++) odd[f][v] = load(odd_planes + f * m->pitch + start - m->start + v * LANES);
+    for (int64_t j = 0; j < half; j++) {
+      float *to_left = m->sums + j * m->sums_pitch + start, *to_right = m->sums + (k - 1 - j) * m->sums_pitch + start;
+#pragma GCC unroll 2
+      for (int v = 0; v < PAIR; v++) {
+        vec sum = {0}, difference = {0};
+#pragma GCC unroll 6
+        for (int f = 0; f < evens; f++) sum += taps[f] * even[f][v];
+#pragma GCC unroll 6
+        for (int f = 0; f < odds; f++) difference += taps[evens + f] * odd[f][v];
+        vec left = sum - difference, right = sum + difference;
+        if (m->add) {
+          left += load(to_left + v * LANES);
+          right += load(to_right + v * LANES);
+        }
+        store(to_left + v * LANES, left);
+        store(to_right + v * LANES, right);
+      }
+      taps += evens + odds;
+    }
+    if (k % 2 == 0) continue;
+    float *to_middle = m->sums + half * m->sums_pitch + start;
+#pragma GCC unroll 2
+    for (int v = 0; v < PAIR; v++) {
+      vec sum = {0};
+#pragma GCC unroll 6
+      for (int f = 0; f < evens; f++) sum += taps[f] * even[f][v];
+      if (m->add) sum += load(to_middle + v * LANES);
+      store(to_middle + v * LANES, sum);
+    }
+  }
+}
+
+/* A function for every number of filters. */
+#define PASS(e, o)                                                                             \
+  static void analyse_0_##e##_##o(const analysis *m) { analyse_pass(e, o, 0, m); }             \
+  static void analyse_1_##e##_##o(const analysis *m) { analyse_pass(e, o, 1, m); }             \
+  static void synthesise_##e##_##o(const synthesis *m) { synthesise_pass(e, o, m); }
+#if BESSEL_REGISTERS == 32
+#define EACH_ODD(what, e) what(e, 0) what(e, 1) what(e, 2) what(e, 3) what(e, 4) what(e, 5) what(e, 6)
+#define EACH(what) EACH_ODD(what, 0) EACH_ODD(what, 1) EACH_ODD(what, 2) EACH_ODD(what, 3) EACH_ODD(what, 4) \
+  EACH_ODD(what, 5) EACH_ODD(what, 6)
+#else
+#define EACH_ODD(what, e) what(e, 0) what(e, 1) what(e, 2) what(e, 3)
+#define EACH(what) EACH_ODD(what, 0) EACH_ODD(what, 1) EACH_ODD(what, 2) EACH_ODD(what, 3)
+#endif
+EACH(PASS)
+typedef void analysis_function(const analysis *);
+typedef void synthesis_function(const synthesis *);
+#define ANALYSE_0(e, o) [e][o] = analyse_0_##e##_##o,
+#define ANALYSE_1(e, o) [e][o] = analyse_1_##e##_##o,
+#define SYNTHESISE(e, o) [e][o] = synthesise_##e##_##o,
+static analysis_function *const analyses[2][MOST_FILTERS + 1][MOST_FILTERS + 1] = {{EACH(ANALYSE_0)}, {EACH(ANALYSE_1)}};
+static synthesis_function *const syntheses[MOST_FILTERS + 1][MOST_FILTERS + 1] = {EACH(SYNTHESISE)};
 
 enum { MOST_TAPS = BESSEL_MOST_TAPS };
 
@@ -329,38 +488,16 @@ static void analyse(const part *s) {
   int64_t columns[MOST_TAPS];
   const float *rows[MOST_TAPS];
   for (int64_t i = 0; i < k; i++) columns[i] = tap_place(call, i);
-  float *folded[4] = {s->folded};
-  for (int n = 1; n < 4; n++)
-    folded[n] = folded[n - 1] + call->parities[n - 1].rows * call->parities[n - 1].columns * CHUNK;
-  for (int64_t r = 0; r < s->rows; r++)
-    for (int64_t start = 0; start < length; start += CHUNK) {
-      const int64_t vectors = smaller((length - start + LANES - 1) / LANES, CHUNK / LANES);
-      const int64_t top = bessel_first_row(layer, s->y + r);
-      for (int64_t i = 0; i < k; i++)
-        rows[i] = s->ring + (top + i * layer->dilation[0]) % call->ring * call->row_pitch + s->x * channels + start;
-      for (int64_t v = 0; v < vectors; v++) {
-        float *const targets[4] = {folded[0] + v * LANES, folded[1] + v * LANES, folded[2] + v * LANES,
-                                   folded[3] + v * LANES};
-        const float *shifted[MOST_TAPS];
-        for (int64_t i = 0; i < k; i++) shifted[i] = rows[i] + v * LANES;
-        switch (k) {
-          case 3: fold(3, shifted, columns, targets); break;
-          case 5: fold(5, shifted, columns, targets); break;
-          case 7: fold(7, shifted, columns, targets); break;
-          case 9: fold(9, shifted, columns, targets); break;
-          default: fold(k, shifted, columns, targets);
-        }
-      }
-      for (int n = 0; n < 4; n++) {
-        const bessel_parity *parity = &call->parities[n];
-        const int64_t taps = parity->rows * parity->columns;
-        if (parity->count)
-          multiply((product){.a = parity->taps, .a_row = taps, .a_inner = 1, .b = folded[n], .b_row = CHUNK,
-                             .c = s->phi + parity->first * call->plane_pitch + r * length + start,
-                             .c_row = call->plane_pitch, .outer = 1, .inner = taps},
-                   parity->count, vectors);
-      }
+  for (int64_t r = 0; r < s->rows; r++) {
+    const int64_t top = bessel_first_row(layer, s->y + r);
+    for (int64_t i = 0; i < k; i++)
+      rows[i] = s->ring + (top + i * layer->dilation[0]) % call->ring * call->row_pitch + s->x * channels;
+    for (int64_t n = 0; n < call->num_passes; n++) {
+      const bessel_pass *pass = &call->passes[n];
+      analyses[pass->odd_rows][pass->num_even][pass->num_odd](
+          &(analysis){pass, k, length, call->plane_pitch, rows, columns, s->phi + r * length});
     }
+  }
   if (layer->mirror) return;
   for (int64_t v = 1; v < layer->num_orders; v++) {
     const bessel_order *order = &call->orders[v];
@@ -569,51 +706,37 @@ static void pull_back(const part *s) {
   }
 }
 
-/* The transpose of `fold`, for row i of the folded taps and one vector: what it adds at each column of two rows. */
-INLINE void unfold(const int64_t k, int both_rows, const float *const *folded, float *top, float *bottom, int64_t length) {
-  const int64_t half = k / 2, odd = k % 2;
-  const vec zero = {0};
-  for (int64_t j = 0; j < half + odd; j++) {
-    const vec even = load(folded[0] + j * CHUNK), below = both_rows ? load(folded[2] + j * CHUNK) : zero;
-    const vec top_even = even - below, bottom_even = even + below;
-    if (j == half) {
-      store(top + j * length, top_even);
-      if (both_rows) store(bottom + j * length, bottom_even);
-      continue;
-    }
-    const vec right = load(folded[1] + j * CHUNK), corner = both_rows ? load(folded[3] + j * CHUNK) : zero;
-    const vec top_odd = right - corner, bottom_odd = right + corner;
-    store(top + j * length, top_even - top_odd);
-    store(top + (k - 1 - j) * length, top_even + top_odd);
-    if (!both_rows) continue;
-    store(bottom + j * length, bottom_even - bottom_odd);
-    store(bottom + (k - 1 - j) * length, bottom_even + bottom_odd);
-  }
-}
-
-/* Add what each tap column has to the row of the input's gradient that it came from. */
-static void add_shifted(const part *s, const float *shifted, int64_t padded_row) {
+/* Add what each column of taps has to the rows of the input's gradient that it came from: the sum to row
+   `bottom`, and, of taps that mirror each other in y, the difference to row `top`. */
+static void add_shifted(const part *s, int64_t top, int64_t bottom) {
   const bessel_call *call = s->call;
   const bessel_layer *layer = s->layer;
   const int64_t k = layer->kernel_size, channels = layer->in_channels, step = layer->stride[1];
-  float *row = s->ring_gradient + padded_row % call->ring * call->row_pitch + s->x * channels;
+  float *const gradient = s->ring_gradient + s->x * channels;
+  float *top_row = gradient + top % call->ring * call->row_pitch;
+  float *bottom_row = gradient + bottom % call->ring * call->row_pitch;
+  const float *odd_rows = s->shifted + k * s->shifted_length;
   for (int64_t phase = 0; phase < smaller(step, (k - 1) * layer->dilation[1] + 1); phase++) {
-    const float *sources[MOST_TAPS];
+    int64_t places[MOST_TAPS];
     int64_t count = 0, least = INT64_MAX, most = 0;
     for (int64_t i = 0; i < k; i++) {
       const int64_t at = i * layer->dilation[1];
       if (at % step != phase) continue;
       const int64_t shift = at / step * channels;
-      sources[count++] = shifted + i * s->shifted_length + s->margin - shift;
+      places[count++] = i * s->shifted_length + s->margin - shift;
       least = smaller(least, shift);
       most = larger(most, shift);
     }
     if (!count) continue;
-    float *target = row + phase * call->phase_width * channels;
+    const int64_t place = phase * call->phase_width * channels;
     for (int64_t i = least; i < most + s->columns * channels; i += LANES) {
-      vec sum = load(target + i);
-      for (int64_t n = 0; n < count; n++) sum += load(sources[n] + i);
-      store(target + i, sum);
+      vec even = {0}, odd = {0};
+      for (int64_t n = 0; n < count; n++) even += load(s->shifted + places[n] + i);
+      if (top != bottom) {
+        for (int64_t n = 0; n < count; n++) odd += load(odd_rows + places[n] + i);
+        store(top_row + place + i, load(top_row + place + i) + (even - odd));
+      }
+      store(bottom_row + place + i, load(bottom_row + place + i) + (even + odd));
     }
   }
 }
@@ -622,58 +745,34 @@ static void add_shifted(const part *s, const float *shifted, int64_t padded_row)
 static void synthesise(part *s) {
   const bessel_call *call = s->call;
   const bessel_layer *layer = s->layer;
-  const int64_t k = layer->kernel_size, half = k / 2, odd = k % 2, length = s->columns * layer->in_channels;
-  float *top = s->shifted, *bottom = top + k * s->shifted_length;
+  const int64_t k = layer->kernel_size, half = k / 2, length = s->columns * layer->in_channels;
+  const int64_t whole = length / WIDE * WIDE, rest = length - whole;
   if (s->shifted_columns != s->columns) {
     memset(s->shifted, 0, (size_t)(2 * k * s->shifted_length) * sizeof(float));
+    memset(s->tail, 0, (size_t)(call->num_filters * WIDE) * sizeof(float));
     s->shifted_columns = s->columns;
   }
-  for (int64_t r = 0; r < s->rows; r++)
-    for (int64_t i = 0; i < half + odd; i++) {
-      const int both_rows = i < half;
-      for (int64_t start = 0; start < length; start += CHUNK) {
-        const int64_t rest = length - start, vectors = smaller((rest + LANES - 1) / LANES, CHUNK / LANES);
-        const float *planes = s->phi + r * length + start;
-        int64_t pitch = call->plane_pitch;
-        if (rest < vectors * LANES) {
-          /* The next row begins in the last vector. */
-          if (i == 0)
-            for (int64_t f = 0; f < call->num_filters; f++)
-              for (int64_t n = 0; n < vectors * LANES; n++)
-                s->tail[f * CHUNK + n] = n < rest ? planes[f * pitch + n] : 0;
-          planes = s->tail;
-          pitch = CHUNK;
-        }
-        float *folded[4];
-        for (int n = 0; n < 4; n++) {
-          const bessel_parity *parity = &call->parities[n];
-          folded[n] = s->folded + n * (half + odd) * CHUNK;
-          if (n >= 2 && !both_rows) continue;
-          if (parity->count)
-            multiply((product){.a = parity->taps + i * parity->columns, .a_row = 1,
-                               .a_inner = parity->rows * parity->columns, .b = planes + parity->first * pitch,
-                               .b_row = pitch, .c = folded[n], .c_row = CHUNK, .outer = 1, .inner = parity->count},
-                     parity->columns, vectors);
-          else
-            memset(folded[n], 0, (size_t)(parity->columns * CHUNK) * sizeof(float));
-        }
-        for (int64_t v = 0; v < vectors; v++) {
-          const float *const sources[4] = {folded[0] + v * LANES, folded[1] + v * LANES, folded[2] + v * LANES,
-                                           folded[3] + v * LANES};
-          const int64_t at = s->margin + start + v * LANES;
-          switch (k) {
-            case 3: unfold(3, both_rows, sources, top + at, bottom + at, s->shifted_length); break;
-            case 5: unfold(5, both_rows, sources, top + at, bottom + at, s->shifted_length); break;
-            case 7: unfold(7, both_rows, sources, top + at, bottom + at, s->shifted_length); break;
-            case 9: unfold(9, both_rows, sources, top + at, bottom + at, s->shifted_length); break;
-            default: unfold(k, both_rows, sources, top + at, bottom + at, s->shifted_length);
-          }
-        }
+  for (int64_t r = 0; r < s->rows; r++) {
+    const float *phi = s->phi + r * length;
+    /* The next row begins in the last vectors. */
+    for (int64_t f = 0; rest && f < call->num_filters; f++)
+      memcpy(s->tail + f * WIDE, phi + f * call->plane_pitch + whole, (size_t)rest * sizeof(float));
+    for (int64_t i = 0; i < half + k % 2; i++) {
+      int added[2] = {0, 0};
+      for (int64_t n = 0; n < call->num_passes; n++) {
+        const bessel_pass *pass = &call->passes[n];
+        if (pass->odd_rows && i == half) continue;
+        float *sums = s->shifted + pass->odd_rows * k * s->shifted_length + s->margin;
+        synthesis m = {pass, k, i, 0, whole, call->plane_pitch, s->shifted_length, phi, sums, added[pass->odd_rows]++};
+        synthesis_function *function = syntheses[pass->num_even][pass->num_odd];
+        function(&m);
+        m.start = whole, m.stop = length, m.pitch = WIDE, m.phi = s->tail;
+        function(&m);
       }
       const int64_t first = bessel_first_row(layer, s->y + r);
-      add_shifted(s, top, first + i * layer->dilation[0]);
-      if (both_rows) add_shifted(s, bottom, first + (k - 1 - i) * layer->dilation[0]);
+      add_shifted(s, first + i * layer->dilation[0], first + (k - 1 - i) * layer->dilation[0]);
     }
+  }
 }
 
 /* Rows y to `end` of one image and group. */
@@ -728,4 +827,4 @@ static void run(const bessel_call *call, int64_t number) {
   }
 }
 
-const bessel_kernel BESSEL_KERNEL = {BESSEL_NAME, LANES, CHUNK, part_bytes, run, remains};
+const bessel_kernel BESSEL_KERNEL = {BESSEL_NAME, LANES, OVERRUN, MOST_FILTERS, part_bytes, run, remains};

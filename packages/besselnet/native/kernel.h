@@ -6,12 +6,16 @@
 
 #include "besselnet.h"
 
-/* The filters that are even or odd in the same way: neighbouring planes of phi. */
+/* Filters that are analysed together. All are even or all odd in y; some even, some odd in x.
+
+   With their mirrored taps added, filters have h = (k + 1) / 2 rows (odd in y: k / 2) and columns (odd in x:
+   k / 2) of taps. They stand row by row, in a row column by column, first of all even filters, then of all odd. */
 typedef struct {
-  int64_t first, count; /* planes */
-  int64_t rows, columns; /* taps that are left when mirrored ones are added */
-  float *taps;           /* (count, rows, columns) */
-} bessel_parity;
+  int64_t odd_rows;
+  int64_t even_plane, num_even, odd_plane, num_odd; /* planes of phi */
+  const float *taps;
+  int64_t taps_per_row;
+} bessel_pass;
 
 /* One angular order: where its coefficients, maps and weights lie. */
 typedef struct {
@@ -32,7 +36,8 @@ typedef struct {
   void *to_input;
   int backward;
   int64_t num_filters, num_planes, num_maps; /* planes: filters and sums */
-  bessel_parity parities[4];                 /* 2 * (odd in y) + (odd in x) */
+  int64_t num_passes;
+  const bessel_pass *passes; /* even in y first */
   bessel_order *orders;
   int64_t out_pitch;             /* out_channels in whole vectors */
   int64_t packed_rows;           /* rows of out_pitch floats, for one group */
@@ -60,6 +65,7 @@ typedef struct {
   const char *name;
   int lanes;    /* floats in a vector */
   int overrun;  /* floats that may be read or written after the end of a row */
+  int most_filters; /* of a parity in x, in one pass of the analysis */
   size_t (*part_bytes)(const bessel_call *call);
   void (*run)(const bessel_call *call, int64_t part);
   bessel_remains (*remains)(const bessel_call *call, int64_t part);

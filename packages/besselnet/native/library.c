@@ -9,8 +9,8 @@
 
 #include "kernel.h"
 
-/* What a tile may need; two thirds of the second-level cache of common processors. */
-enum { TILE_BYTES = 320 * 1024, MOST_PIXELS = 96, FEWEST_PIXELS = 12 };
+/* What a tile may need: about the second-level cache of common processors. */
+enum { TILE_BYTES = 960 * 1024, MOST_PIXELS = 96, FEWEST_PIXELS = 12 };
 
 #if defined(__x86_64__)
 extern const bessel_kernel bessel_avx512, bessel_avx2, bessel_baseline;
@@ -138,60 +138,85 @@ static char *take_memory(size_t size) {
   return kept->bytes;
 }
 
-/* Planes of phi stand parity by parity, in each order by order. Returns the number of filters. */
-static int64_t plan_orders(const bessel_layer *layer, bessel_order *orders, bessel_parity *parities) {
-  int64_t weight = 0, map = 0;
+/* The filters of one parity in y and x: neighbouring planes of phi. */
+typedef struct {
+  int64_t first, count;
+} planes;
+
+/* Planes of phi stand parity by parity (2 * (odd in y) + (odd in x)), in each order by order; then the sums. */
+static void plan_orders(bessel_call *call, planes *parities) {
+  const bessel_layer *layer = call->layer;
+  bessel_order *orders = call->orders;
   for (int64_t v = 0; v < layer->num_orders; v++) {
-    orders[v] = (bessel_order){.count = layer->radial_counts[v], .weight = weight, .map = map};
-    weight += (v ? 2 : 1) * orders[v].count;
-    map += v ? (layer->mirror ? 4 : 2) : 1;
+    orders[v] = (bessel_order){.count = layer->radial_counts[v], .weight = call->num_filters, .map = call->num_maps};
+    call->num_filters += (v ? 2 : 1) * orders[v].count;
+    call->num_maps += v ? (layer->mirror ? 4 : 2) : 1;
   }
-  const int64_t half = layer->kernel_size / 2, whole = half + layer->kernel_size % 2;
-  int64_t plane = 0;
   for (int n = 0; n < 4; n++) {
     const int odd_y = n / 2, odd_x = n % 2;
-    parities[n] = (bessel_parity){.first = plane, .rows = odd_y ? half : whole, .columns = odd_x ? half : whole};
-    for (int64_t v = 0; v < layer->num_orders; v++) {
+    parities[n].first = call->num_planes;
+    for (int64_t v = odd_y; v < layer->num_orders; v++) {
       /* cos(v theta) is even in y, sin(v theta) odd; in x the one is as v is, the other as v is not. */
-      if ((v % 2 == 1) != (odd_x != odd_y) || (odd_y && v == 0)) continue;
-      *(odd_y ? &orders[v].sine : &orders[v].cosine) = plane;
-      plane += orders[v].count;
+      if ((v % 2 == 1) != (odd_x != odd_y)) continue;
+      *(odd_y ? &orders[v].sine : &orders[v].cosine) = call->num_planes;
+      call->num_planes += orders[v].count;
     }
-    parities[n].count = plane - parities[n].first;
+    parities[n].count = call->num_planes - parities[n].first;
   }
-  for (int64_t v = 1; v < layer->num_orders; v++) {
-    orders[v].sum = plane;
-    plane += orders[v].count;
+  for (int64_t v = 1; v < layer->num_orders && !layer->mirror; v++) {
+    orders[v].sum = call->num_planes;
+    call->num_planes += orders[v].count;
   }
-  return weight;
 }
 
-/* The taps of the lower right quadrant; 0 if a filter is not even or odd as its order says. */
-static int fill_taps(const bessel_layer *layer, const bessel_order *orders, bessel_parity *parities, const float *bank) {
-  const int64_t k = layer->kernel_size;
+/* The filter of each plane; 0 if one is not even or odd as its order says. */
+static int find_filters(const bessel_call *call, const float *bank, const float **filters) {
+  const int64_t k = call->layer->kernel_size;
   float largest = 0;
-  for (int64_t v = 0; v < layer->num_orders; v++)
-    for (int64_t i = 0; i < (v ? 2 : 1) * orders[v].count * k * k; i++)
-      largest = fmaxf(largest, fabsf(bank[orders[v].weight * k * k + i]));
-  for (int64_t v = 0; v < layer->num_orders; v++)
+  for (int64_t i = 0; i < call->num_filters * k * k; i++) largest = fmaxf(largest, fabsf(bank[i]));
+  for (int64_t v = 0; v < call->layer->num_orders; v++)
     for (int is_sine = 0; is_sine < (v ? 2 : 1); is_sine++)
-      for (int64_t j = 0; j < orders[v].count; j++) {
-        const int odd_x = is_sine ? v % 2 == 0 : v % 2 == 1;
-        bessel_parity *parity = &parities[2 * is_sine + odd_x];
-        const int64_t plane = (is_sine ? orders[v].sine : orders[v].cosine) + j - parity->first;
-        const float *filter = bank + (orders[v].weight + is_sine * orders[v].count + j) * k * k;
+      for (int64_t j = 0; j < call->orders[v].count; j++) {
+        const bessel_order *order = &call->orders[v];
+        const float *filter = bank + (order->weight + is_sine * order->count + j) * k * k;
+        const float across = (v % 2 == 1) != is_sine ? -1 : 1, below = is_sine ? -1 : 1;
+        filters[(is_sine ? order->sine : order->cosine) + j] = filter;
         for (int64_t y = 0; y < k; y++)
           for (int64_t x = 0; x < k; x++) {
             const float tap = filter[y * k + x];
-            const float across = odd_x ? -filter[y * k + k - 1 - x] : filter[y * k + k - 1 - x];
-            const float below = is_sine ? -filter[(k - 1 - y) * k + x] : filter[(k - 1 - y) * k + x];
-            if (!(fabsf(tap - across) <= 1e-5f * largest && fabsf(tap - below) <= 1e-5f * largest)) return 0;
+            if (!(fabsf(tap - across * filter[y * k + k - 1 - x]) <= 1e-5f * largest &&
+                  fabsf(tap - below * filter[(k - 1 - y) * k + x]) <= 1e-5f * largest))
+              return 0;
           }
-        for (int64_t y = 0; y < parity->rows; y++)
-          for (int64_t x = 0; x < parity->columns; x++)
-            parity->taps[(plane * parity->rows + y) * parity->columns + x] = filter[(k - 1 - y) * k + k - 1 - x];
       }
   return 1;
+}
+
+/* Share the filters among passes of at most `most` of each parity; `taps` gets those of the lower right quadrant. */
+static void plan_passes(bessel_call *call, const planes *parities, const float *const *filters, int64_t most,
+                        bessel_pass *passes, float *taps) {
+  const int64_t k = call->layer->kernel_size, half = k / 2;
+  for (int odd_y = 0; odd_y < 2; odd_y++) {
+    const planes even = parities[2 * odd_y], odd = parities[2 * odd_y + 1];
+    const int64_t larger = even.count > odd.count ? even.count : odd.count, count = (larger + most - 1) / most;
+    for (int64_t n = 0; n < count; n++) {
+      const int64_t first_even = even.count * n / count, first_odd = odd.count * n / count;
+      bessel_pass *pass = &passes[call->num_passes++];
+      *pass = (bessel_pass){.odd_rows = odd_y,
+                            .even_plane = even.first + first_even,
+                            .num_even = even.count * (n + 1) / count - first_even,
+                            .odd_plane = odd.first + first_odd,
+                            .num_odd = odd.count * (n + 1) / count - first_odd,
+                            .taps = taps};
+      pass->taps_per_row = half * (pass->num_even + pass->num_odd) + k % 2 * pass->num_even;
+      for (int64_t y = 0; y < half + (k % 2 && !odd_y); y++)
+        for (int64_t x = 0; x < half + k % 2; x++) {
+          const int64_t place = (k - 1 - y) * k + k - 1 - x;
+          for (int64_t f = 0; f < pass->num_even; f++) *taps++ = filters[pass->even_plane + f][place];
+          for (int64_t f = 0; x < half && f < pass->num_odd; f++) *taps++ = filters[pass->odd_plane + f][place];
+        }
+    }
+  }
 }
 
 /* Where the matrices of each order start: one for order 0, (p, p - q, p + q) for SO(2), (p | q) for O(2). */
@@ -223,7 +248,7 @@ static void pack_weights(const bessel_call *call, const float *weight, int lanes
           const float entries[3] = {p, mirror ? q : p - q, p + q};
           const int64_t row = j * channels + c;
           for (int64_t n = 0; n < (v ? (mirror ? 2 : 3) : 1); n++) {
-            if (packed) matrix[mirror ? (2 * row + n) * pitch + o : (n * rows + row) * pitch + o] = entries[n];
+            matrix[mirror ? (2 * row + n) * pitch + o : (n * rows + row) * pitch + o] = entries[n];
             if (call->backward) turned[(n * outs + o) * columns + row] = entries[n];
           }
         }
@@ -319,25 +344,24 @@ static int prepare_and_run(bessel_call *call, const float *weight, const float *
                            int threads) {
   const bessel_layer *layer = call->layer;
   const bessel_kernel *kernel = selected();
-  const int64_t half = layer->kernel_size / 2, whole = half + layer->kernel_size % 2;
+  const int64_t quadrant = (layer->kernel_size + 1) / 2 * ((layer->kernel_size + 1) / 2);
   int status = BESSEL_NO_MEMORY;
-  float *packed = NULL, *transposed = NULL, *taps = NULL;
-  call->orders = calloc((size_t)layer->num_orders, sizeof *call->orders);
-  if (!call->orders) goto done;
-  call->num_filters = plan_orders(layer, call->orders, call->parities);
-  call->num_planes = call->num_filters;
-  call->num_maps = 1;
-  for (int64_t v = 1; v < layer->num_orders; v++) {
-    if (!layer->mirror) call->num_planes += call->orders[v].count;
-    call->num_maps += layer->mirror ? 4 : 2;
-  }
-  taps = malloc((size_t)(call->num_filters * whole * whole) * sizeof *taps);
-  if (!taps) goto done;
-  for (int n = 0; n < 4; n++) call->parities[n].taps = taps + call->parities[n].first * whole * whole;
-  if (!fill_taps(layer, call->orders, call->parities, bank)) {
+  int64_t most_filters = 0;
+  for (int64_t v = 0; v < layer->num_orders; v++) most_filters += 2 * layer->radial_counts[v];
+  planes parities[4];
+  bessel_order *orders = calloc((size_t)layer->num_orders, sizeof *orders);
+  bessel_pass *passes = calloc((size_t)most_filters, sizeof *passes);
+  const float **filters = calloc((size_t)most_filters, sizeof *filters);
+  float *taps = calloc((size_t)(most_filters * quadrant), sizeof *taps);
+  if (!orders || !passes || !filters || !taps) goto done;
+  call->orders = orders;
+  call->passes = passes;
+  plan_orders(call, parities);
+  if (!find_filters(call, bank, filters)) {
     status = BESSEL_NO_PARITY;
     goto done;
   }
+  plan_passes(call, parities, filters, kernel->most_filters, passes, taps);
   call->out_pitch = bessel_round_up(layer->out_channels, kernel->lanes);
   plan_matrices(call, kernel->lanes);
   plan_tiles(call, kernel);
@@ -350,8 +374,7 @@ static int prepare_and_run(bessel_call *call, const float *weight, const float *
       ? (size_t)bessel_round_up(layer->groups * call->transposed_size * 4 + 4 * kernel->overrun, 4096) : 0;
   char *memory = take_memory(packed_bytes + turned_bytes + (size_t)call->parts * call->part_bytes);
   if (!memory) goto done;
-  packed = (float *)memory;
-  transposed = (float *)(memory + packed_bytes);
+  float *packed = (float *)memory, *transposed = (float *)(memory + packed_bytes);
   call->memory = memory + packed_bytes + turned_bytes;
   memset(memory, 0, packed_bytes + turned_bytes);
   call->packed = packed;
@@ -378,7 +401,9 @@ static int prepare_and_run(bessel_call *call, const float *weight, const float *
       to_bias[g * layer->out_channels + o] = total.bias[g * call->out_pitch + o];
   }
 done:
-  free(call->orders);
+  free(orders);
+  free(passes);
+  free(filters);
   free(taps);
   return status;
 }
