@@ -212,9 +212,9 @@ def response_flops(input, weight, bank, counts, *steps):  # type: ignore[no-unty
     return 2 * sum(_multiply_adds(input, weight, bank, counts, *steps))
 
 
-def gradient_flops(input, weight, bank, counts, stride, padding, dilation, with_input):  # type: ignore[no-untyped-def]
+def gradient_flops(input, weight, bank, counts, *steps, with_input):  # type: ignore[no-untyped-def]
     """Of a backward pass: phi and the maps again, pulled back to the weights and, if wanted, to the input."""
-    analysis, mixing = _multiply_adds(input, weight, bank, counts, stride, padding, dilation)
+    analysis, mixing = _multiply_adds(input, weight, bank, counts, *steps)
     return 2 * ((1 + with_input) * analysis + (2 + with_input) * mixing)
 
 
@@ -225,4 +225,4 @@ def _response_flops(input, weight, bank, counts, mirror, response, *settings, ou
 
 @register_flop_formula(torch.ops.besselnet.factored_gradient)
 def _gradient_flops(_g, _l, _a, input, weight, bank, counts, mirror, *settings, out_shape, **_):  # type: ignore[no-untyped-def]
-    return gradient_flops(input, weight, bank, counts, *settings[:3], settings[-1])
+    return gradient_flops(input, weight, bank, counts, *settings[:3], with_input=settings[-1])

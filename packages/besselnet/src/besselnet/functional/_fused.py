@@ -6,6 +6,7 @@ operations. Only the input and the weights are kept for the backward pass.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -180,6 +181,17 @@ fused_response.register_autograd(_backward, setup_context=_keep)
 fused_gradient.register_autograd(refuse_second_backward)
 
 
+class _Eager(torch.autograd.Function):
+    """The operator with its derivative, in a third of the time that its registered one takes to be called."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> Tensor:
+        return fused_response(*inputs)
+
+    setup_context = staticmethod(_keep)
+    backward = staticmethod(_backward)
+
+
 def fused(
     input: Tensor,
     weight: Tensor,
@@ -192,8 +204,11 @@ def fused(
 ) -> Tensor:
     """:func:`fused_response` in the terms of a :class:`BasisSpec`."""
     mirror = spec.symmetry == "O(2)"
-    tensors = (input, weight, bank, bias)
-    return fused_response(*tensors, spec.radial_counts, mirror, response, *window, groups)
+    call: Any = fused_response if torch.compiler.is_compiling() else _Eager.apply
+    result: Tensor = call(
+        input, weight, bank, bias, spec.radial_counts, mirror, response, *window, groups
+    )
+    return result
 
 
 @register_flop_formula(torch.ops.besselnet.fused_response)
@@ -203,4 +218,4 @@ def _response_flops(input, weight, bank, bias, counts, mirror, response, *settin
 
 @register_flop_formula(torch.ops.besselnet.fused_gradient)
 def _gradient_flops(_g, input, weight, bank, counts, mirror, response, *settings, out_shape, **_):  # type: ignore[no-untyped-def]
-    return gradient_flops(input, weight, bank, counts, *settings[:3], settings[-2])
+    return gradient_flops(input, weight, bank, counts, *settings[:3], with_input=settings[-2])
