@@ -4,7 +4,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet
 LIBRARY := packages/besselnet
 LAB := packages/besselnet-lab
-REQUIREMENTS := $(LIBRARY)/pyproject.toml $(LAB)/pyproject.toml pyproject.toml constraints.txt
+# What the native kernel is built of: an installation follows its changes.
+NATIVE := $(LIBRARY)/setup.py $(wildcard $(LIBRARY)/native/*)
+REQUIREMENTS := $(LIBRARY)/pyproject.toml $(NATIVE) $(LAB)/pyproject.toml pyproject.toml constraints.txt
 # .demo: what the demo needs is installed; .ready: both packages with everything.
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
@@ -21,7 +23,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 
-$(DEMO): $(LIBRARY)/pyproject.toml constraints.txt | $(BIN)/python
+$(DEMO): $(LIBRARY)/pyproject.toml $(NATIVE) constraints.txt | $(BIN)/python
 	$(PIP) -c constraints.txt -e '$(LIBRARY)[demo]'
 	@touch $@
 

@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "checks": set(),
     "_pixels": {"checks"},
     "core": set(),
-    "functional": {"checks", "core"},
+    "kernels": set(),
+    "functional": {"checks", "core", "kernels"},
     "nn": {"checks", "core", "functional"},
     "models": {"atomic", "checks", "functional", "nn"},
     "testing": {"checks", "functional", "nn"},
@@ -28,16 +29,17 @@ MAY_IMPORT = {
     "data": {"_pixels", "atomic", "checks", "functional"},
     "drawing": {"_pixels", "atomic", "checks", "data", "nn"},
     "train": {
-        *("atomic", "checks", "data", "drawing", "export", "functional", "models", "nn", "testing"),
+        *("atomic", "checks", "data", "drawing", "export", "functional", "kernels", "models", "nn"),
+        "testing",
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "cli": {
-        *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "models"),
-        "train",
+        *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "kernels"),
+        *("models", "train"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.
-BARE_ROOMS = ("nn", "models", "testing", "conversion", "hub", "export", "cli")
+BARE_ROOMS = ("nn", "kernels", "models", "testing", "conversion", "hub", "export", "cli")
 DOORS = tuple(room for room in MAY_IMPORT if not room.startswith("_"))
 HARD = {"torch", "numpy", "scipy", "safetensors"}
 # By module, as the rooms import them; `importlib` is used for some.
@@ -179,7 +181,7 @@ for room in {rooms!r}:
     ("rooms", "installed", "names"),
     [
         (BARE_ROOMS, HARD, "()"),
-        (BARE_ROOMS[:5], HARD, "door.__all__"),
+        (BARE_ROOMS[:6], HARD, "door.__all__"),
         (DOORS, HARD | TRAIN, "door.__all__"),
     ],
     ids=["doors of the bare library", "bare library", "with the extra train"],

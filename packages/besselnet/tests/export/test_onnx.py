@@ -197,7 +197,7 @@ def test_operators_of_besselnet_never_get_into_a_file(tmp_path):
 
     model = nn.Sequential(Doubled(8, 8, 7, padding=3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     for to, name in (("onnx", "a.onnx"), ("torch-export", "a.pt2")):
-        with pytest.raises(ValueError, match=r"calls besselnet\.factored_response"):
+        with pytest.raises(ValueError, match=r"calls besselnet\.\w+_response"):
             export_model(model, tmp_path / name, to=to, images=images(2, 8, 9))
 
 

@@ -23,6 +23,7 @@ _COMMANDS = {
     "export": ("_export", "export", "Write a trained network as ONNX or plain PyTorch."),
     "data": ("_data", "app", "List, fetch and look at data sets."),
     "models": ("_models", "models", "List the networks, or describe one."),
+    "info": ("_info", "info", "Show the kernel in use and why, versions, devices."),
 }
 
 

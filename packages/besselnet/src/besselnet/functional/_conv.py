@@ -12,6 +12,7 @@ from besselnet.functional._basis import BasisSpec
 from besselnet.functional._cost import cheaper_algorithm
 from besselnet.functional._direct import direct
 from besselnet.functional._factored import factored
+from besselnet.functional._fused import fused, kernel_takes
 from besselnet.functional._padding import PADDING_MODES, by_convolution, pad_image
 from besselnet.functional._plan import Window
 
@@ -151,6 +152,8 @@ def bessel_response(
         raise ValueError(
             f"input has shape {tuple(input.shape)} with {input.shape[-3]} channels: must have {channels}"
         )
+    autocast = autocast_enabled(input.device)
+    native = algorithm != "direct" and kernel_takes(input, weight, spec, autocast)
     if _transformed(input, weight, bias):
         if algorithm == "factored":
             raise ValueError(
@@ -167,9 +170,12 @@ def bessel_response(
             input.dtype,
             input.device.type,
             _pixels(input, stride),
+            native,
         )
     batched = input if input.dim() == 4 else input.unsqueeze(0)
-    autocast = autocast_enabled(input.device)
+    native = native and algorithm == "factored"
+    # The native kernel adds the bias itself, unless one of several scales must win first.
+    added, bias = (bias, None) if native and len(spec.scales) == 1 else (None, bias)
     responses = []
     for offset, bank in zip(spec.scales, tables):
         reach = scale_padding(pads, offset, dilation)
@@ -183,6 +189,9 @@ def bessel_response(
             )
             continue
         tensors = (padded, weight, bank)
+        if native:
+            responses.append(fused(*tensors, added, spec, response, window, groups))
+            continue
         if autocast:
             # What autocast does before a plain convolution.
             lower = torch.get_autocast_dtype(input.device.type)

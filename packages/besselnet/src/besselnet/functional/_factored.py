@@ -61,7 +61,8 @@ def factored_response(
     """
     plan, window = make_plan(tuple(radial_counts), mirror), Window(stride, padding, dilation)
     signed = response == "signed"
-    output, linear = _empty_response(input, weight, bank, window, signed)
+    output = empty_response(input, weight, bank, window)
+    linear = torch.empty_like(output) if signed else output.new_empty(0)
     for ins, outs, layout in layouts(input, weight, bank, plan, window, groups):
         for run in layout.pieces(len(input)):
             power, kept = layout.power(input[run, ins], signed)
@@ -74,24 +75,22 @@ def factored_response(
     return output, linear
 
 
-def _empty_response(
-    input: Tensor, weight: Tensor, bank: Tensor, window: Window, signed: bool
-) -> tuple[Tensor, Tensor]:
+def empty_response(input: Tensor, weight: Tensor, bank: Tensor, window: Window) -> Tensor:
+    """Memory for the response, in the layout of the input."""
     size = window.output_size(input.shape[2], input.shape[3], bank.shape[-1])
     last = input.is_contiguous(memory_format=torch.channels_last) and not input.is_contiguous()
-    output = torch.empty(
+    return torch.empty(
         (input.shape[0], weight.shape[0], *size),
         dtype=torch.promote_types(input.dtype, torch.float32),
         device=input.device,
         memory_format=torch.channels_last if last else torch.contiguous_format,
     )
-    return output, torch.empty_like(output) if signed else output.new_empty(0)
 
 
 @factored_response.register_fake
 def _(input, weight, bank, counts, mirror, response, stride, padding, dilation, groups):  # type: ignore[no-untyped-def]
-    window = Window(stride, padding, dilation)
-    return _empty_response(input, weight, bank, window, response == "signed")
+    output = empty_response(input, weight, bank, Window(stride, padding, dilation))
+    return output, torch.empty_like(output) if response == "signed" else output.new_empty(0)
 
 
 @torch.library.custom_op("besselnet::factored_gradient", mutates_args=())
@@ -172,14 +171,14 @@ def _direct_backward(ctx, gradient, linear):  # type: ignore[no-untyped-def]
     return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:2])
 
 
-def _refuse_second_backward(ctx, *gradients):  # type: ignore[no-untyped-def]
+def refuse_second_backward(ctx, *gradients):  # type: ignore[no-untyped-def]
     raise RuntimeError(
         'the factored Bessel convolution has no second derivative: use algorithm="direct" for it'
     )
 
 
 factored_response.register_autograd(_backward, setup_context=_keep)
-factored_gradient.register_autograd(_refuse_second_backward)
+factored_gradient.register_autograd(refuse_second_backward)
 
 
 def factored(
@@ -208,15 +207,22 @@ def _multiply_adds(input, weight, bank, counts, stride, padding, dilation):  # t
     return pixels * analysis, pixels * mixing
 
 
+def response_flops(input, weight, bank, counts, *steps):  # type: ignore[no-untyped-def]
+    """Of a forward pass, from the shapes of the tensors."""
+    return 2 * sum(_multiply_adds(input, weight, bank, counts, *steps))
+
+
+def gradient_flops(input, weight, bank, counts, *steps, with_input):  # type: ignore[no-untyped-def]
+    """Of a backward pass: phi and the maps again, pulled back to the weights and, if wanted, to the input."""
+    analysis, mixing = _multiply_adds(input, weight, bank, counts, *steps)
+    return 2 * ((1 + with_input) * analysis + (2 + with_input) * mixing)
+
+
 @register_flop_formula(torch.ops.besselnet.factored_response)
 def _response_flops(input, weight, bank, counts, mirror, response, *settings, out_shape, **_):  # type: ignore[no-untyped-def]
-    analysis, mixing = _multiply_adds(input, weight, bank, counts, *settings[:3])
-    return 2 * (analysis + mixing)
+    return response_flops(input, weight, bank, counts, *settings[:3])
 
 
 @register_flop_formula(torch.ops.besselnet.factored_gradient)
 def _gradient_flops(_g, _l, _a, input, weight, bank, counts, mirror, *settings, out_shape, **_):  # type: ignore[no-untyped-def]
-    # phi and the maps are computed again, then pulled back to the weights and, if wanted, to the input.
-    analysis, mixing = _multiply_adds(input, weight, bank, counts, *settings[:3])
-    with_input = settings[-1]
-    return 2 * ((1 + with_input) * analysis + (2 + with_input) * mixing)
+    return gradient_flops(input, weight, bank, counts, *settings[:3], with_input=settings[-1])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import besselnet
+from besselnet.kernels import status
 
 PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "torchmetrics", "safetensors")
 
@@ -30,6 +31,7 @@ def describe_environment() -> dict[str, Any]:
             "processor": _processor(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
+            "kernel": status().instruction_set,
             "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
         "commit": _commit(),

@@ -1,0 +1,141 @@
+"""Finding and loading the library, and saying which kernel is used and why."""
+
+import ctypes
+import os
+import struct
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from besselnet.kernels._openmp import find_parallel
+
+SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+FILE = Path(__file__).with_name(f"libbesselnet{SUFFIX}")
+SYMBOLS = (
+    *("bessel_available", "bessel_select", "bessel_use_openmp"),
+    *("bessel_forward", "bessel_backward"),
+)
+# Variables of the environment: one of the instruction sets by name; any value but 0 for no kernel at all.
+FORCED = "BESSELNET_KERNEL"
+SWITCHED_OFF = "BESSELNET_NO_KERNEL"
+
+
+@dataclass(frozen=True)
+class Status:
+    """Which kernel computes the layers on the CPU, and why. Its text is one line."""
+
+    used: bool
+    """Whether there is a native kernel; torch operations otherwise."""
+    instruction_set: str | None
+    """"avx512", "avx2", "neon" or "baseline"."""
+    file: str
+    """Where the library lies, or would."""
+    reason: str
+    threads: str | None
+    """Whose threads it runs on."""
+
+    def __str__(self) -> str:
+        if not self.used:
+            return f"torch operations, no native kernel: {self.reason}"
+        return (
+            f"native kernel {self.instruction_set} ({self.reason}), on {self.threads}: {self.file}"
+        )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The library, None if it is not used, and the report on it."""
+
+    library: Any
+    status: Status
+
+
+def status() -> Status:
+    """Which kernel is used and why; loads the library if that has not happened yet.
+
+    Raises:
+        ValueError: BESSELNET_KERNEL names an instruction set that is not available.
+    """
+    return load().status
+
+
+def available() -> bool:
+    """Whether the native kernel can be called."""
+    return load().library is not None
+
+
+# torch.compile calls it instead of following it: what `torch.compiler.assume_constant_result` says, which
+# takes seconds to import.
+available._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)
+def load() -> Loaded:
+    """The library, loaded once for the process."""
+    if os.environ.get(SWITCHED_OFF, "0") not in ("", "0"):
+        return _unused(f"switched off by {SWITCHED_OFF}={os.environ[SWITCHED_OFF]}")
+    wanted = os.environ.get(FORCED)
+    try:
+        library = _open(FILE)
+    except _Unusable as error:
+        if wanted:
+            raise ValueError(f"{FORCED}={wanted}: there is no native kernel, {error}") from None
+        return _unused(str(error))
+    names = library.bessel_available().decode().split()
+    if wanted and wanted not in names:
+        raise ValueError(
+            f"{FORCED}={wanted}: must be one of {', '.join(names)}, which this library and processor have"
+        )
+    chosen = wanted or names[0]
+    library.bessel_select(chosen.encode())
+    reason = f"set by {FORCED}" if wanted else "the fastest that this processor has"
+    parallel, owner = find_parallel()
+    if parallel is not None:
+        library.bessel_use_openmp(parallel)
+    return Loaded(library, Status(True, chosen, str(FILE), reason, owner))
+
+
+def _unused(reason: str) -> Loaded:
+    return Loaded(None, Status(False, None, str(FILE), reason, None))
+
+
+class _Unusable(Exception):
+    """Why a library cannot be loaded."""
+
+
+def _open(file: Path) -> Any:
+    if not file.exists():
+        raise _Unusable(
+            f"it was not built (no C compiler at installation?), {file.name} is missing"
+        )
+    if _is_cut_short(file):
+        raise _Unusable(f"{file} is damaged: cut short")
+    try:
+        library: Any = ctypes.CDLL(str(file))
+    except OSError as error:
+        raise _Unusable(f"{file} cannot be loaded: {' '.join(str(error).split())}") from None
+    missing = [name for name in SYMBOLS if not hasattr(library, name)]
+    if missing:
+        raise _Unusable(f"{file} is not of this version: it has no {', '.join(missing)}")
+    address = ctypes.c_void_p
+    library.bessel_available.argtypes = ()
+    library.bessel_available.restype = ctypes.c_char_p
+    library.bessel_select.argtypes = (ctypes.c_char_p,)
+    library.bessel_use_openmp.argtypes = (address,)
+    library.bessel_use_openmp.restype = None
+    library.bessel_forward.argtypes = (*[address] * 6, ctypes.c_int)
+    library.bessel_backward.argtypes = (*[address] * 8, ctypes.c_int)
+    return library
+
+
+def _is_cut_short(file: Path) -> bool:
+    """Whether an ELF file ends before its last table: loading it could end the process."""
+    with file.open("rb") as stream:
+        head = stream.read(64)
+    if len(head) < 64 or head[:5] != b"\x7fELF\x02":
+        return False  # no ELF file of 64 bits; the system says what is wrong with it
+    (offset,) = struct.unpack_from("<Q", head, 40)
+    size, count = struct.unpack_from("<HH", head, 58)
+    return offset + size * count > file.stat().st_size
