@@ -10,7 +10,6 @@ size. It calls the functions that the layers call. Two forms of the Bessel convo
                map, square, sum
 """
 
-import copy
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal
@@ -33,7 +32,7 @@ from besselnet.functional import (
 )
 from besselnet.models import GatedNetwork
 from besselnet.models.template import TemplateNetwork
-from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d, fold_batch_norm
 
 Form = Literal["cheaper", "direct", "factored"]
 
@@ -45,6 +44,8 @@ BLOCK = 16
 def to_ordinary(model: nn.Module, form: Form = "cheaper") -> nn.Module:
     """A copy of the network in float32, eval mode and on the CPU, without layers of besselnet.
 
+    Batch normalisations are folded into the convolutions before them.
+
     Args:
         model: any module, with layers of besselnet at any depth.
         form: of Bessel convolutions; "cheaper" takes for each the one that
@@ -52,8 +53,8 @@ def to_ordinary(model: nn.Module, form: Form = "cheaper") -> nn.Module:
     """
     check_choice("form", form, ("cheaper", "direct", "factored"))
     refuse_escnn(model)
-    duplicate = copy.deepcopy(model).cpu().float().eval()
-    return _replaced(duplicate, form).eval().requires_grad_(False)
+    folded = fold_batch_norm(model).cpu().float()
+    return _replaced(folded, form).eval().requires_grad_(False)
 
 
 def count_forms(model: nn.Module) -> dict[str, int]:

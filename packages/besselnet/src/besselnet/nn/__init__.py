@@ -2,6 +2,7 @@
 
 from besselnet.nn._conv import BesselConv2d
 from besselnet.nn._eval_mode import evaluating
+from besselnet.nn._fold import fold_batch_norm
 from besselnet.nn._norm import AttentiveNorm2d
 from besselnet.nn._pool import BlurPool2d
 from besselnet.nn._sizes import (
@@ -25,6 +26,7 @@ __all__ = [
     "evaluating",
     "exact_sizes",
     "first_channels",
+    "fold_batch_norm",
     "sliding_fault",
     "suggest_size",
     "window_stride",
