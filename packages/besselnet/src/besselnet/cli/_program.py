@@ -78,11 +78,11 @@ class Program:
             # As of a process ended by the signal: 130 for Ctrl-C.
             return 128 + getattr(stop, "signal_number", signal.SIGINT)
         except BrokenPipeError:
-            # The reader of a pipe has had enough. Nothing more can be said to it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader of a pipe has had enough.
+            _print_no_more()
             return 128 + signal.SIGPIPE
-        except (ValueError, OSError, ImportError, _UsageError) as error:
-            if "--traceback" in arguments:
+        except (ValueError, OSError, ImportError, MemoryError, RuntimeError, _UsageError) as error:
+            if "--traceback" in arguments or _is_defect(error):
                 raise
             text = _one_line(error)
             if isinstance(error, ImportError) and "pip install" not in text:
@@ -90,6 +90,8 @@ class Program:
                 if (getattr(error, "name", None) or "besselnet").startswith("besselnet"):
                     raise
                 text = f"{text}: pip install '{self.install}'"
+            if isinstance(error, OSError) and not _can_print():
+                text = f"standard output: {error.strerror}"
             if text:
                 print(f"{self.name}: {text}", file=sys.stderr)
             return 2
@@ -160,10 +162,33 @@ def _new_app(**options: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None, **options)
 
 
+def _can_print() -> bool:
+    """Whether standard output takes what was printed; what it does not take is dropped."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _print_no_more()
+        return False
+    return True
+
+
+def _print_no_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_defect(error: Exception) -> bool:
+    """Whether it is neither a mistake of the user nor a want of memory, for which torch has no type."""
+    return isinstance(error, RuntimeError) and not any(
+        text in str(error) for text in ("can't allocate memory", "out of memory")
+    )
+
+
 def _one_line(error: Exception) -> str:
     """What went wrong; empty for a group called without a command, which has shown its help."""
     if isinstance(error, _UsageError):
         text = error.format_message()  # type: ignore[attr-defined]
+    elif isinstance(error, MemoryError | RuntimeError):
+        text = f"not enough memory: use smaller images, batches or networks ({error})"
     elif isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
     else:
