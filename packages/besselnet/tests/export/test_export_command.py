@@ -117,7 +117,7 @@ def test_prediction_without_torch_writes_the_rows_of_the_run(call, trained, imag
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         assert done.returncode == 0, done.stderr
-        assert "13 images, 1 of them could not be read" in done.stderr
+        assert "13 images, 1 of them with an error" in done.stderr
     expected, found = (
         list(csv.DictReader((tmp_path / name).read_text().splitlines()))
         for name in ("torch.csv", "onnx.csv")

@@ -203,8 +203,8 @@ def evaluate(
         [f"{counted(found['images'], 'image')}, rotated", *networks],
         [[text, *(f"{found[n][key]:.2%}" for n in networks)] for text, key in shown.items()],
     )
-    if found["picture"] is not None:
-        typer.echo(f"accuracy against angle: {found['picture']}")
+    if report["picture"] is not None:
+        typer.echo(f"accuracy against angle: {report['picture']}")
 
 
 def inspect(run_folder: RunFolder, as_json: Json = False) -> None:

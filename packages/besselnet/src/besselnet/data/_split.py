@@ -62,8 +62,7 @@ def check_shares(name: str, split: object) -> list[float]:
         shares = []
     if len(shares) != 3 or sum(shares) > 1 + ROUNDING:
         raise ValueError(
-            f"{name}={split!r}: must be three numbers > 0 that sum to at most 1, the shares of train, val "
-            "and test"
+            f"{name}={split!r}: must be three shares (train, val, test), numbers > 0 that sum to at most 1"
         )
     return shares
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 CHECKPOINT_NAME = "checkpoint.safetensors"
-REMEDY = "lower train.learning_rate, set train.clip_norm=1.0, or use train.precision='32-true'"
 
 
 class SizedBatches(Protocol):
@@ -276,11 +275,17 @@ class _Training:
         *sums, stopping = totals.tolist()
         return loss, sums, stopping > 0
 
+    def _remedy(self) -> str:
+        return (
+            f"lower train.learning_rate (now {self.config.learning_rate}), set train.clip_norm=1.0, "
+            "or use train.precision='32-true'"
+        )
+
     def _not_finite(self, loss: float, index: int, images: Tensor) -> NonFiniteLoss:
         seen = images.detach().float()
         cause = (
             f"the images of this batch lie between {seen.min().item():.3g} and "
-            f"{seen.max().item():.3g}; train.learning_rate is {self.config.learning_rate}: {REMEDY}"
+            f"{seen.max().item():.3g}: {self._remedy()}"
             if bool(torch.isfinite(seen).all())
             else "the images of this batch hold values that are not finite: look at the data"
         )
@@ -321,7 +326,7 @@ class _Training:
                 )
             except NonFiniteLoss as error:
                 raise NonFiniteLoss(
-                    f"validation after epoch {history.epoch + 1}, step {history.step}: {error}; {REMEDY}"
+                    f"validation after epoch {history.epoch + 1}, step {history.step}: {error}; {self._remedy()}"
                 ) from None
             row |= {"val_loss": result.loss, "val_accuracy": result.accuracy, **result.metrics}
             sign = 1 if config.monitor == "val_accuracy" else -1
@@ -348,7 +353,7 @@ class _Training:
         for name, weight in self.model.named_parameters():
             if not bool(weight.isfinite().all()):
                 raise NonFiniteLoss(
-                    f"{name} is infinite or NaN after step {self.history.step}; {REMEDY}"
+                    f"{name} is infinite or NaN after step {self.history.step}; {self._remedy()}"
                 )
 
     def _save(self) -> None:

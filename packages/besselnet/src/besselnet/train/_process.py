@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-# Where Fabric, too, looks for the rank of a process, and what tells that machines know each other.
+# Where Fabric looks for the rank of a process when it is imported, and what tells that machines know each other.
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
 _MANAGERS = ("MASTER_ADDR", "SLURM_NTASKS", "LSB_JOBID", "OMPI_", "PMI_")
 # On the CPU of one machine.
@@ -75,11 +76,11 @@ def check_processes(config: TrainConfig) -> None:
 
 def is_first_process() -> bool:
     """Whether this is the process that prints and writes, before and after `launch` alike."""
-    from lightning_utilities.core.rank_zero import rank_zero_only
-
-    # Fabric sets the rank when it is imported, from these variables.
+    fabric = sys.modules.get("lightning_fabric.utilities.rank_zero")
+    if fabric is not None:
+        return getattr(fabric.rank_zero_only, "rank", 0) == 0
     told = (os.environ[name] for name in _RANKS if name in os.environ)
-    return int(getattr(rank_zero_only, "rank", next(told, 0))) == 0
+    return int(next(told, 0)) == 0
 
 
 def choose_device(device: str) -> torch.device:

@@ -84,7 +84,7 @@ def evaluate_run(
         curves[name] = evaluate_rotated(network, shown, rotate, angles=angles)
     by_network = {name: curve.to_dict() for name, curve in curves.items()}
     picture = _drawn(run.folder / "rotated.png", draw_rotated, curves)
-    return {**report, "rotated": {"images": len(images), **by_network, "picture": picture}}
+    return {**report, "rotated": {"images": len(images), **by_network}, "picture": picture}
 
 
 def inspect_run(run: Run) -> dict[str, Any]:
