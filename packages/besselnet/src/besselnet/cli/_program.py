@@ -4,6 +4,7 @@ A user's mistake ends in one line and exit code 2, Ctrl-C in 130; anything else 
 its traceback.
 """
 
+import errno
 import importlib
 import os
 import signal
@@ -31,6 +32,8 @@ class Command(NamedTuple):
     help: str
 
 
+# A full disk, a full share of it, a file that is too large, a disk that fails.
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # What typer raises for a wrong command line, in every version of typer.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -78,8 +81,8 @@ class Program:
             # As of a process ended by the signal: 130 for Ctrl-C.
             return 128 + getattr(stop, "signal_number", signal.SIGINT)
         except BrokenPipeError:
-            # The reader of a pipe has had enough.
-            _print_no_more()
+            # The reader of a pipe has had enough. Nothing more can be said to it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
         except (ValueError, OSError, ImportError, MemoryError, RuntimeError, _UsageError) as error:
             if "--traceback" in arguments or _is_defect(error):
@@ -90,8 +93,6 @@ class Program:
                 if (getattr(error, "name", None) or "besselnet").startswith("besselnet"):
                     raise
                 text = f"{text}: pip install '{self.install}'"
-            if isinstance(error, OSError) and not _can_print():
-                text = f"standard output: {error.strerror}"
             if text:
                 print(f"{self.name}: {text}", file=sys.stderr)
             return 2
@@ -162,20 +163,6 @@ def _new_app(**options: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None, **options)
 
 
-def _can_print() -> bool:
-    """Whether standard output takes what was printed; what it does not take is dropped."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _print_no_more()
-        return False
-    return True
-
-
-def _print_no_more() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _is_defect(error: Exception) -> bool:
     """Whether it is neither a mistake of the user nor a want of memory, for which torch has no type."""
     return isinstance(error, RuntimeError) and not any(
@@ -191,6 +178,9 @@ def _one_line(error: Exception) -> str:
         text = f"not enough memory: use smaller images, batches or networks ({error})"
     elif isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
+        # Whoever writes a file says which.
+        text = f"standard output: {error.strerror}"
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())

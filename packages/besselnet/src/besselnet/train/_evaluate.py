@@ -122,7 +122,7 @@ def evaluate(
         raise ValueError("cannot evaluate on no batches at all")
     mean = loss.compute().item()
     if not math.isfinite(mean):
-        raise _not_finite()
+        raise not_finite()
     found = {name: metric.compute().item() for name, metric in extra.items()}
     return Evaluation(
         loss=mean,
@@ -131,7 +131,8 @@ def evaluate(
     )
 
 
-def _not_finite() -> NonFiniteLoss:
+def not_finite() -> NonFiniteLoss:
+    """What to say of a network that gives no numbers."""
     return NonFiniteLoss(
         "the network gives logits that are infinite or NaN for some of the images: look at its weights "
         "and at the images"
@@ -211,7 +212,7 @@ def evaluate_rotated(
     if not images_seen:
         raise ValueError("cannot evaluate on no batches at all")
     if not (math.isfinite(length) and bool(moved.isfinite().all())):
-        raise _not_finite()
+        raise not_finite()
     return RotatedEvaluation(
         angles=tuple(degrees.tolist()),
         accuracy=tuple((right / images_seen).tolist()),

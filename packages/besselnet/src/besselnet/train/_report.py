@@ -1,5 +1,6 @@
 """What a finished run is good for: numbers for `evaluate` and `inspect`, answers for `predict`."""
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,13 @@ from besselnet.export import Prediction
 from besselnet.functional import rotate_images
 from besselnet.models import count_parameters, describe_model
 from besselnet.testing import equivariance_error, plane_waves
-from besselnet.train._evaluate import MOST_ANGLES, device_of, evaluate, evaluate_rotated
+from besselnet.train._evaluate import (
+    MOST_ANGLES,
+    device_of,
+    evaluate,
+    evaluate_rotated,
+    not_finite,
+)
 from besselnet.train._progress import in_words, watched
 from besselnet.train._run import Run, load_images
 
@@ -105,6 +112,8 @@ def inspect_run(run: Run) -> dict[str, Any]:
     name = run.config.model.name
     described = describe_model(name, **built_for, **run.config.model.options)
     curve = equivariance_error(run.model, plane_waves(16, run.in_channels, run.image_size))
+    if not all(map(math.isfinite, curve.errors)):
+        raise not_finite()
     filters = learned_filters(run.model)
     path = run.folder / "filters.png"
     picture = None if filters is None else _drawn(path, draw_filters, filters)
