@@ -71,7 +71,7 @@ def test_tensors_that_do_not_belong_together(change, named):
 
 
 def test_input_of_another_dtype_than_the_weights():
-    with pytest.raises(TypeError, match="input has dtype torch.float64: must be torch.float32"):
+    with pytest.raises(TypeError, match=r"input has dtype torch\.float64: must be torch\.float32"):
         BesselConv2d(2, 3, 5)(torch.rand(1, 2, 9, 9, dtype=torch.float64))
 
 

@@ -1,4 +1,4 @@
-"""Command lines that ask for what there is not: one line, exit code 2, within two seconds of processor time."""
+"""Command lines that ask for what there is not: one line and exit code 2, within two seconds."""
 
 import errno
 import json

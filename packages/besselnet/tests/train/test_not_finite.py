@@ -55,16 +55,16 @@ def test_every_setting_that_is_a_number_must_be_finite(value):
 def test_options_must_exist_and_be_finite():
     with pytest.raises(ValueError, match="no option 'in_channels'"):
         make_config(settings=["model.options.in_channels=3"])
-    with pytest.raises(ValueError, match="model.options.width=inf"):
+    with pytest.raises(ValueError, match=r"model\.options\.width=inf"):
         make_config(settings=["model.options.width=inf"])
-    with pytest.raises(ValueError, match="data.options.seed"):
+    with pytest.raises(ValueError, match=r"data\.options\.seed"):
         make_config(settings=["data.options.seed=3"])
 
 
 @pytest.mark.parametrize("split", [5, "text", [0.5, 0.5], [math.nan, 0.5, 0.5], [1, 1, 1]])
 def test_shares_are_checked_also_where_they_are_not_needed(split, tmp_path):
     assert "split" in data_source("folder").options
-    with pytest.raises(ValueError, match="split.*must"):
+    with pytest.raises(ValueError, match=r"split.*must"):
         load_data(make_images(tmp_path / "images"), split=split)
 
 

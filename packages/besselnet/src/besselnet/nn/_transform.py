@@ -39,9 +39,9 @@ class FourierBesselTransform(nn.Module):
     3 MB for 64 pixels, 80 MB for 256 (float32).
 
     Args:
-        image_size: side n of the images, which are square: a disc has one diameter.
+        image_size: side n of the images, which are square: a disc has one diameter. At most 1024.
         cutoff: how fine a structure is resolved: "soft" (up to pixels), "strong" (half as fine) or a
-            share of pi n / 2.
+            share of pi n / 2, at most 4.
         sampling: how the image is read between pixels, "cubic" (on the disc of diameter n - 2) or
             "bilinear" (on the disc of diameter n - 1).
 

@@ -326,7 +326,8 @@ class _Training:
                 )
             except NonFiniteLoss as error:
                 raise NonFiniteLoss(
-                    f"validation after epoch {history.epoch + 1}, step {history.step}: {error}; {self._remedy()}"
+                    f"validation after epoch {history.epoch + 1}, step {history.step}: {error}; "
+                    f"{self._remedy()}"
                 ) from None
             row |= {"val_loss": result.loss, "val_accuracy": result.accuracy, **result.metrics}
             sign = 1 if config.monitor == "val_accuracy" else -1

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-# Where Fabric looks for the rank of a process when it is imported, and what tells that machines know each other.
+# Where Fabric looks for the rank of a process when it is imported.
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+# What tells that machines know each other.
 _MANAGERS = ("MASTER_ADDR", "SLURM_NTASKS", "LSB_JOBID", "OMPI_", "PMI_")
 # On the CPU of one machine.
 _MOST_PROCESSES = 1024
