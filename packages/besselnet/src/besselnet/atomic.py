@@ -26,8 +26,11 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        # What a full disk raises does not say which file it was.
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
     _flush_folder(path.parent)
 
@@ -40,7 +43,7 @@ def write_atomically(path: str | Path, content: bytes | str) -> None:
 
 def write_json(path: str | Path, values: Any) -> None:
     """Write `values` as indented JSON."""
-    write_atomically(path, json.dumps(values, indent=2) + "\n")
+    write_atomically(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def _flush_folder(folder: Path) -> None:

@@ -4,7 +4,8 @@ Every public function and module checks with these where the user's call enters.
 """
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,15 +14,25 @@ __all__ = [
     "check_choice",
     "check_count",
     "check_cutoff",
+    "check_finite",
     "check_images",
     "check_kernel_size",
     "check_number",
     "check_padding",
     "check_pair",
     "check_scales",
+    "check_seed",
 ]
 
 CUTOFFS = {"soft": 1.0, "strong": 0.5}
+# Four times as fine as pixels are: nothing is gained beyond, and the number of modes grows with the square.
+LARGEST_CUTOFF = 4.0
+# More than anything here can have, and less than integers of torch and Pillow hold.
+LARGEST_COUNT = 2**31 - 1
+# Side in pixels that images are resized to at most: 24 of them, in colour, take more than a gigabyte.
+LARGEST_SIDE = 4096
+# Of a Gaussian, in pixels.
+LARGEST_SIGMA = 100.0
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
@@ -30,21 +41,36 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, allowed))}")
 
 
-def check_count(name: str, value: object, least: int = 1) -> int:
-    """An integer of at least ``least``; True and False are not numbers."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name}={value!r}: must be an integer >= {least}")
-    return int(value)
+def check_count(name: str, value: object, least: int = 1, most: int = LARGEST_COUNT) -> int:
+    """An integer of at least ``least``, at most ``most``; True and False are not numbers."""
+    if not _is_integer(value, least, most):
+        raise ValueError(f"{name}={value!r}: must be an integer {_bounds(least, most, value)}")
+    return int(value)  # type: ignore[call-overload]
+
+
+def check_seed(value: object) -> int:
+    """A seed that every generator takes."""
+    return check_count("seed", value, least=0, most=2**63 - 1)
 
 
 def check_pair(name: str, value: object, least: int) -> tuple[int, int]:
     """An integer or a pair of integers, as the arguments of ``nn.Conv2d``."""
     pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(pair) != 2 or any(
-        isinstance(n, bool) or not isinstance(n, Integral) or n < least for n in pair
-    ):
-        raise ValueError(f"{name}={value!r}: must be an integer >= {least} or a pair of them")
+    if len(pair) != 2 or not all(_is_integer(n, least, LARGEST_COUNT) for n in pair):
+        bounds = _bounds(least, LARGEST_COUNT, *pair)
+        raise ValueError(f"{name}={value!r}: must be an integer {bounds} or a pair of them")
     return int(pair[0]), int(pair[1])
+
+
+def _is_integer(value: object, least: int, most: int) -> bool:
+    good = isinstance(value, Integral) and not isinstance(value, bool)
+    return good and least <= value <= most  # type: ignore[operator]
+
+
+def _bounds(least: int, most: int, *values: object) -> str:
+    """What integers must be; the bound that every count has is only told to whom it concerns."""
+    concerned = any(isinstance(n, Integral) and n > most for n in values)  # type: ignore[operator]
+    return f">= {least}" + (f" and <= {most}" if concerned or most < LARGEST_COUNT else "")
 
 
 def check_number(
@@ -54,19 +80,35 @@ def check_number(
     above: float = -math.inf,
     least: float = -math.inf,
     below: float = math.inf,
+    most: float = math.inf,
 ) -> float:
-    """A finite number > ``above``, >= ``least`` and < ``below``."""
+    """A finite number > ``above``, >= ``least``, < ``below`` and <= ``most``."""
     good = isinstance(value, Real) and not isinstance(value, bool)
-    if not (good and math.isfinite(value) and above < value and least <= value < below):  # type: ignore[operator,arg-type]
+    inside = good and above < value and least <= value < below and value <= most  # type: ignore[operator]
+    # Infinity and NaN are never inside. An integer may be, and be too long for a float.
+    if not (inside and abs(value) <= sys.float_info.max):  # type: ignore[arg-type]
         bounds = [
             *([f"> {above:g}"] if above > -math.inf else []),
             *([f">= {least:g}"] if least > -math.inf else []),
             *([f"< {below:g}"] if below < math.inf else []),
+            *([f"<= {most:g}"] if most < math.inf else []),
         ]
         raise ValueError(
             f"{name}={value!r}: must be a finite number {' and '.join(bounds)}".rstrip()
         )
     return float(value)  # type: ignore[arg-type]
+
+
+def check_finite(name: str, value: object) -> None:
+    """Refuse numbers that are infinite or NaN, also inside of lists and mappings."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            check_finite(f"{name}.{key}", item)
+    elif isinstance(value, (tuple, list)):
+        for i, item in enumerate(value):
+            check_finite(f"{name}[{i}]", item)
+    elif isinstance(value, float):
+        check_number(name, value)
 
 
 def check_cutoff(cutoff: object) -> float:
@@ -75,11 +117,12 @@ def check_cutoff(cutoff: object) -> float:
         return CUTOFFS[cutoff]
     if not isinstance(cutoff, str):
         try:
-            return check_number("cutoff", cutoff, above=0)
+            return check_number("cutoff", cutoff, above=0, most=LARGEST_CUTOFF)
         except ValueError:
             pass
     raise ValueError(
-        f"cutoff={cutoff!r}: must be 'soft', 'strong' or a finite number > 0, a share of pi k / 2"
+        f"cutoff={cutoff!r}: must be 'soft', 'strong' or a finite number > 0 and <= {LARGEST_CUTOFF:g}, "
+        "a share of pi k / 2"
     )
 
 

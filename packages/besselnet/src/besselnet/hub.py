@@ -99,7 +99,7 @@ def model_card(config: Mapping[str, Any], parameters: int) -> str:
     """README.md of a folder: what the network is, takes and answers, and how to use it."""
     info = model_info(config["name"])
     side = config["image_size"]
-    usual = json.loads(json.dumps(dict(info.options)))
+    usual = json.loads(json.dumps(dict(info.options), allow_nan=False))
     options = ", ".join(
         f"{key}={value!r}" for key, value in config["options"].items() if value != usual.get(key)
     )
@@ -111,7 +111,7 @@ def model_card(config: Mapping[str, Any], parameters: int) -> str:
         "answers": ", ".join(config["classes"] or [f"{config['num_classes']} classes"]),
         "parameters": f"{parameters:,}",
         **{
-            key: value if isinstance(value, str) else json.dumps(value)
+            key: value if isinstance(value, str) else json.dumps(value, allow_nan=False)
             for key, value in config["about"].items()
         },
     }

@@ -257,7 +257,7 @@ def test_prediction_writes_one_row_per_image(call, trained, images, tmp_path):
     code, output, error = call("predict", trained, folder, "--csv", tmp_path / "answers.csv")
     assert code == 0
     assert output == ""
-    assert "13 images, 1 of them could not be read, written to" in error
+    assert "13 images, 1 of them with an error, written to" in error
     with (tmp_path / "answers.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["image"] for row in rows] == [str(path) for path in sorted(folder.rglob("*.png"))]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from besselnet.cli import main
@@ -117,7 +118,7 @@ def test_prediction_without_torch_writes_the_rows_of_the_run(call, trained, imag
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         assert done.returncode == 0, done.stderr
-        assert "13 images, 1 of them could not be read" in done.stderr
+        assert "13 images, 1 of them with an error" in done.stderr
     expected, found = (
         list(csv.DictReader((tmp_path / name).read_text().splitlines()))
         for name in ("torch.csv", "onnx.csv")
@@ -185,3 +186,21 @@ def test_the_classifier_checks_its_arguments(trained, call):
     classifier = OnnxClassifier(trained / "model.onnx", threads=1)
     with pytest.raises(ValueError, match="batch_size=0: must be an integer >= 1"):
         next(classifier.predict([Path("a.png")], batch_size=0))
+
+
+def test_answers_of_a_file_that_are_not_numbers_are_rows_with_the_reason(call, trained, images):
+    assert call("export", trained)[0] == 0
+    classifier = OnnxClassifier(trained / "model.onnx", threads=1)
+    right = classifier.logits
+
+    def spoiled(pixels):
+        logits = right(pixels)
+        logits[0, 0], logits[1, 1] = np.nan, np.inf
+        return logits
+
+    classifier.logits = spoiled
+    first, second, *others = classifier.predict([images / "test"])
+    for row in (first, second):
+        assert (row.label, row.probability) == (None, None)
+        assert "NaN" in row.error
+    assert all(row.error is None and row.probability > 0 for row in others)

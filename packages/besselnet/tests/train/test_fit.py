@@ -348,7 +348,7 @@ def test_what_cannot_work_is_refused(model, batches, settings, message):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_missing_device_is_a_clear_error():
-    with pytest.raises(ValueError, match=r"device 'cuda' .* cannot be used here"):
+    with pytest.raises(ValueError, match="device='cuda' is not available"):
         fit(toy_model(), ToyBatches(), None, quick(device="cuda"))
 
 

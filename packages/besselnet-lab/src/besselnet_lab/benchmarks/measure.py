@@ -68,7 +68,7 @@ def probe(settings: Settings, threads: int, seed: int = 0) -> dict[str, Any]:
     """
     done = subprocess.run(
         [sys.executable, "-m", "besselnet_lab.benchmarks.probe"],
-        input=json.dumps({"settings": settings, "threads": threads, "seed": seed}),
+        input=json.dumps({"settings": settings, "threads": threads, "seed": seed}, allow_nan=False),
         capture_output=True,
         text=True,
         env={

@@ -69,4 +69,4 @@ def _resident(field: str) -> int:
 if __name__ == "__main__":
     request = json.load(sys.stdin)
     torch.set_num_threads(request["threads"])
-    print(json.dumps(probe(request["settings"], request["seed"])))
+    print(json.dumps(probe(request["settings"], request["seed"]), allow_nan=False))

@@ -94,7 +94,7 @@ def bench(
             _print(report)
     write_atomically(folder / "tables.md", markdown_of(_read_reports(folder, list(known))))
     if as_json:
-        typer.echo(json.dumps(reports, indent=2))
+        typer.echo(json.dumps(reports, indent=2, allow_nan=False))
     else:
         typer.echo(f"written to {folder}: {', '.join(e.name for e in chosen)}, tables.md")
 

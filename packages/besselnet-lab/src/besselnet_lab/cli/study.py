@@ -148,7 +148,7 @@ def status(
     cells = select(expand(read_recipe(recipe, settings or [])), only or [])
     columns = study_status(Store(_folder(results, recipe)), cells, threads)
     if as_json:
-        typer.echo(json.dumps([asdict(column) for column in columns], indent=2))
+        typer.echo(json.dumps([asdict(column) for column in columns], indent=2, allow_nan=False))
         return
     table = Table(box=None)
     table.add_column("column")

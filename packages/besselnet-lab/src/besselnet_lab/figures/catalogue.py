@@ -92,7 +92,9 @@ class Drawing:
         if self.frames:
             files[f"{name}.gif"] = gif_bytes(self.frames, milliseconds=140)
         if self.numbers is not None:
-            files[f"{name}.json"] = (json.dumps(self.numbers, indent=2) + "\n").encode()
+            files[f"{name}.json"] = (
+                json.dumps(self.numbers, indent=2, allow_nan=False) + "\n"
+            ).encode()
         if self.table:
             files[f"{name}.md"] = self.table.encode()
         return files

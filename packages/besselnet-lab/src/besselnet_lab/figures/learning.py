@@ -129,7 +129,7 @@ def _settings(config: dict[str, Any]) -> str:
         for name, section in config.items()
         if isinstance(section, dict)
     }
-    return json.dumps(sections, sort_keys=True)
+    return json.dumps(sections, sort_keys=True, allow_nan=False)
 
 
 def draw_learning(curves: Sequence[LearningCurve]) -> Figure:

@@ -100,7 +100,7 @@ def _kind(cell: Cell) -> str:
     model = cell.config.model
     shape = [cell.channels, cell.images.image_size, cell.classes]
     batch = min(cell.config.train.batch_size, cell.train_images)
-    return json.dumps([model.name, model.options, shape, batch], sort_keys=True)
+    return json.dumps([model.name, model.options, shape, batch], sort_keys=True, allow_nan=False)
 
 
 def _place(kind: str, threads: int) -> str:

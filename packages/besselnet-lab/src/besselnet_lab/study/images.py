@@ -88,7 +88,7 @@ class CellImages:
 def load_images(images: CellImages) -> Splits:
     """Training images and, in the place of the test images, those that are judged."""
     place = os.environ.get(ROOT_VARIABLE)
-    options = json.dumps({**images.options, "image_size": images.image_size})
+    options = json.dumps({**images.options, "image_size": images.image_size}, allow_nan=False)
     whole = _load_whole(images.source, images.file, place, options)
     splits = divide_images(whole, images)
     if not images.rotate or splits.test is None:

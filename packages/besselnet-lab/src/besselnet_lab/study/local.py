@@ -144,7 +144,7 @@ class _Worker:
             self.process = self._open()
             threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
         assert self.process.stdin is not None
-        job = json.dumps(as_job(cell, study, store.folder))
+        job = json.dumps(as_job(cell, study, store.folder), allow_nan=False)
         # If it has died already, its reader will say so.
         with contextlib.suppress(BrokenPipeError):
             print(job, file=self.process.stdin, flush=True)

@@ -171,7 +171,9 @@ def now() -> str:
 
 def json_by_line(values: Mapping[str, Any]) -> str:
     """JSON with one line for each key at the top: short, and readable in a comparison."""
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()]
+    lines = [
+        ": ".join(json.dumps(part, allow_nan=False) for part in item) for item in values.items()
+    ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -140,7 +140,11 @@ def _describe(run: Run, judged: ImageSet) -> dict[str, Any]:
     """The trained network: what it was built with, its size, and what rotations do to it."""
     images = torch.stack([judged[i][0] for i in range(min(_PROBES, len(judged)))])
     images = images.to(next(run.model.parameters()).device)
-    error = equivariance_error(run.model, images, QUARTER_TURNS).max()
+    try:
+        error: float | None = equivariance_error(run.model, images, QUARTER_TURNS).max()
+    except ValueError:
+        # The same logits for every image: there is nothing to measure an error against.
+        error = None
     return {
         "name": run.config.model.name,
         "options": run.config.model.options,

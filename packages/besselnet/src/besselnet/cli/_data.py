@@ -10,11 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from besselnet._pixels import counted
-from besselnet.checks import check_choice
+from besselnet.checks import LARGEST_SIDE, check_choice
 from besselnet.cli._program import Json
-from besselnet.data import cache_folder, data_source, fetch_data, list_data, load_data
+from besselnet.data import cache_folder, data_source, fetch_data, list_data
 from besselnet.drawing import contact_sheet
-from besselnet.train import override
+from besselnet.train import DataConfig, load_images, override
 
 app = typer.Typer(no_args_is_help=True, help="List, download and look at data sets.")
 
@@ -44,7 +44,9 @@ def list_command(
             }
         )
     if as_json:
-        typer.echo(json.dumps({"cache": str(cache_folder()), "data": rows}, indent=2))
+        typer.echo(
+            json.dumps({"cache": str(cache_folder()), "data": rows}, indent=2, allow_nan=False)
+        )
         return
     table = Table("name", "what", "files", box=None, pad_edge=False)
     for row in rows:
@@ -79,9 +81,11 @@ def show_command(
     root: Annotated[
         Path | None, typer.Option(help="Folder or file with the published files of a named set.")
     ] = None,
-    image_size: Annotated[int | None, typer.Option(help="Resize to this many pixels.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST_SIDE, help="Resize to this many pixels.")
+    ] = None,
     part: Annotated[str, typer.Option(help="train, val or test.")] = "train",
-    per_class: Annotated[int, typer.Option(min=1, help="Images of each class.")] = 8,
+    per_class: Annotated[int, typer.Option(min=1, max=100, help="Images of each class.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of images.")] = 0,
     settings: Annotated[
         list[str] | None,
@@ -104,7 +108,8 @@ def show_command(
         raise ValueError(f"--output: {output.absolute().parent} is not a folder")
     # As `besselnet train` has them, too.
     options = override({}, [text.removeprefix("data.options.") for text in settings or []])
-    splits = load_data(data, root=root, image_size=image_size, seed=seed, **options)
+    place = None if root is None else str(root)
+    splits = load_images(DataConfig(data, place, image_size, seed, options=options))
     parts = splits.parts()
     check_choice("--part", part, list(parts))
     contact_sheet(parts[part], output, per_class=per_class, seed=seed, title=str(splits.provenance))

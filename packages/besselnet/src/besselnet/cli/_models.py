@@ -24,9 +24,11 @@ def models(
         str | None,
         typer.Argument(help="A model to describe, or a pattern such as 'bcnn*' to list."),
     ] = None,
-    in_channels: Annotated[int, typer.Option(help="Channels of the images.")] = 1,
-    num_classes: Annotated[int, typer.Option(help="Number of classes.")] = 10,
-    image_size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 28,
+    in_channels: Annotated[int, typer.Option(min=1, max=1024, help="Channels of the images.")] = 1,
+    num_classes: Annotated[int, typer.Option(min=0, max=100_000, help="Number of classes.")] = 10,
+    image_size: Annotated[
+        int, typer.Option(min=1, max=512, help="Side of the images in pixels.")
+    ] = 28,
     as_json: Json = False,
 ) -> None:
     """List the networks with their number of parameters, or describe one of them.
@@ -67,7 +69,7 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
             row["not_built"] = str(error)
         rows.append(row)
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        typer.echo(json.dumps(rows, indent=2, allow_nan=False))
         return
     table = Table(box=None, pad_edge=False)
     # Names whole, on a terminal of any width: they are what is typed next.
@@ -86,7 +88,7 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
 def _describe(name: str, images: dict[str, Any], as_json: bool) -> None:
     model = describe_model(name, **images)
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(model), indent=2))
+        typer.echo(json.dumps(dataclasses.asdict(model), indent=2, allow_nan=False))
         return
     options, training = (
         ", ".join(f"{key}={value!r}" for key, value in settings.items())
@@ -103,7 +105,9 @@ def _describe(name: str, images: dict[str, Any], as_json: bool) -> None:
         "built for": f"{model.in_channels} x {size} x {size}, {model.num_classes} classes",
         "parameters": f"{model.parameters:,}",
         "multiply-adds": f"{model.multiply_adds:,} per image",
-        "quarter turns": f"change the logits by {model.quarter_turn_error:.1e} (measured)",
+        "quarter turns": "not measured: the logits are the same for every image",
     }
+    if model.quarter_turn_error is not None:
+        lines["quarter turns"] = f"change the logits by {model.quarter_turn_error:.1e} (measured)"
     for label, text in lines.items():
         typer.echo(f"{label:<20}{text}")

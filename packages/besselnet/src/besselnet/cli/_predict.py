@@ -74,7 +74,7 @@ def predict(
             if log is not None:
                 log.advance()
     where = "" if csv_file is None else f", written to {csv_file}"
-    trouble = f", {failures} of them could not be read" if failures else ""
+    trouble = f", {failures} of them with an error" if failures else ""
     typer.echo(f"{counted(total, 'image')}{trouble}{where}", err=True)
 
 
@@ -92,7 +92,7 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
 
 def _row_writer(file: TextIO, as_json: bool) -> Callable[[dict[str, Any]], object]:
     if as_json:
-        return lambda row: print(json.dumps(row), file=file)
+        return lambda row: print(json.dumps(row, allow_nan=False), file=file)
     writer = csv.DictWriter(file, ["image", "class", "probability", "error"], lineterminator="\n")
     writer.writeheader()
     return writer.writerow

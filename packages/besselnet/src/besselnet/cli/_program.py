@@ -4,6 +4,7 @@ A user's mistake ends in one line and exit code 2, Ctrl-C in 130; anything else 
 its traceback.
 """
 
+import errno
 import importlib
 import os
 import signal
@@ -31,6 +32,8 @@ class Command(NamedTuple):
     help: str
 
 
+# A full disk, a full share of it, a file that is too large, a disk that fails.
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # What typer raises for a wrong command line, in every version of typer.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -81,8 +84,8 @@ class Program:
             # The reader of a pipe has had enough. Nothing more can be said to it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
-        except (ValueError, OSError, ImportError, _UsageError) as error:
-            if "--traceback" in arguments:
+        except (ValueError, OSError, ImportError, MemoryError, RuntimeError, _UsageError) as error:
+            if "--traceback" in arguments or _is_defect(error):
                 raise
             text = _one_line(error)
             if isinstance(error, ImportError) and "pip install" not in text:
@@ -160,12 +163,24 @@ def _new_app(**options: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None, **options)
 
 
+def _is_defect(error: Exception) -> bool:
+    """Whether it is neither a mistake of the user nor a want of memory, for which torch has no type."""
+    return isinstance(error, RuntimeError) and not any(
+        text in str(error) for text in ("can't allocate memory", "out of memory")
+    )
+
+
 def _one_line(error: Exception) -> str:
     """What went wrong; empty for a group called without a command, which has shown its help."""
     if isinstance(error, _UsageError):
         text = error.format_message()  # type: ignore[attr-defined]
+    elif isinstance(error, MemoryError | RuntimeError):
+        text = f"not enough memory: use smaller images, batches or networks ({error})"
     elif isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
+        # Whoever writes a file says which.
+        text = f"standard output: {error.strerror}"
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())

@@ -175,7 +175,7 @@ def evaluate(
         stream=sys.stderr,
     )
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        typer.echo(json.dumps(report, indent=2, allow_nan=False))
         return
     typer.echo(
         f"{report['part']}: {counted(report['images'], 'image')}, "
@@ -203,7 +203,8 @@ def evaluate(
         [f"{counted(found['images'], 'image')}, rotated", *networks],
         [[text, *(f"{found[n][key]:.2%}" for n in networks)] for text, key in shown.items()],
     )
-    typer.echo(f"accuracy against angle: {run_folder / 'rotated.png'}")
+    if report["picture"] is not None:
+        typer.echo(f"accuracy against angle: {report['picture']}")
 
 
 def inspect(run_folder: RunFolder, as_json: Json = False) -> None:
@@ -221,7 +222,7 @@ def inspect(run_folder: RunFolder, as_json: Json = False) -> None:
     """
     found = training.inspect_run(training.load_run(run_folder))
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(found, indent=2, allow_nan=False))
         return
     typer.echo(f"model          {found['model']} {found['options'] or ''}".rstrip())
     size = found["image_size"]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from besselnet._pixels import counted
-from besselnet.checks import check_choice, check_count, check_number
+from besselnet.checks import check_choice, check_count, check_number, check_seed
 from besselnet.data._imageset import ImageSet, as_floats
 from besselnet.functional import Interpolation, rotate_images
 
@@ -114,7 +114,7 @@ class Batches:
             raise ValueError("the image set is empty")
         check_count("batch_size", size)
         check_count("world_size", processes)
-        check_count("seed", self.seed, least=0)
+        check_seed(self.seed)
         if check_count("rank", self.rank, least=0) >= processes:
             raise ValueError(f"rank={self.rank!r}: must be less than world_size={processes}")
         if size % processes:

@@ -5,12 +5,14 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from besselnet.checks import check_count
+from besselnet.checks import LARGEST_SIDE, check_choice, check_count, check_finite, check_seed
+from besselnet.data._decode import Resize
 from besselnet.data._download import Download, fetch, verify
 from besselnet.data._files import cache_folder
 from besselnet.data._imageset import Splits
+from besselnet.data._split import check_shares
 
 _COMMON = ("root", "image_size", "seed")
 
@@ -91,8 +93,8 @@ def load_data(
     A registered name goes before a path of the same spelling; write "./mnist" for the folder.
     """
     if image_size is not None:
-        check_count("image_size", image_size)
-    check_count("seed", seed, least=0)
+        check_count("image_size", image_size, most=LARGEST_SIDE)
+    check_seed(seed)
     path = Path(name_or_path).expanduser()
     place: Path | None
     if str(name_or_path) not in _SOURCES and path.exists():
@@ -111,6 +113,12 @@ def load_data(
         raise ValueError(
             f"{source.name} has no option {unknown[0]!r}: it has {', '.join(source.options) or 'none'}"
         )
+    for key, value in options.items():
+        check_finite(key, value)
+    if "split" in options:
+        check_shares("split", options["split"])
+    if "resize" in options:
+        check_choice("resize", options["resize"], get_args(Resize))
     return source.load(root=place, image_size=image_size, seed=seed, **options)
 
 

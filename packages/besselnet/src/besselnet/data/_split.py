@@ -6,7 +6,11 @@ import numpy as np
 import torch
 
 from besselnet._pixels import counted
+from besselnet.checks import check_number
 from besselnet.data._imageset import ImageSet, Provenance, Splits
+
+# Of a sum of shares.
+ROUNDING = 1e-9
 
 
 def split_indices(
@@ -50,6 +54,19 @@ def stratified_split(
     return tuple(map(imageset.select, split_indices(imageset.labels, sizes, seed, groups)))
 
 
+def check_shares(name: str, split: object) -> list[float]:
+    """Three shares of the images, for train, val and test, that sum to at most 1."""
+    try:
+        shares = [check_number(name, s, above=0) for s in split]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        shares = []
+    if len(shares) != 3 or sum(shares) > 1 + ROUNDING:
+        raise ValueError(
+            f"{name}={split!r}: must be three shares (train, val, test), numbers > 0 that sum to at most 1"
+        )
+    return shares
+
+
 def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[int]:
     """Numbers of images from numbers or shares; shares that sum to one leave no image over."""
     if not sizes or any(not size > 0 for size in sizes):
@@ -58,7 +75,7 @@ def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[i
         counts = [int(size) for size in sizes]
     elif all(isinstance(size, float) for size in sizes):
         edges = np.cumsum([0.0, *sizes])
-        if edges[-1] > 1 + 1e-9:
+        if edges[-1] > 1 + ROUNDING:
             raise ValueError(f"sizes={tuple(sizes)}: shares must sum to at most 1")
         counts = np.diff(np.round(edges * total).astype(int)).tolist()
     else:
@@ -142,10 +159,8 @@ def divide(
     groups together where there are groups: images of one slide or patient on both sides make a test
     too easy.
     """
-    if len(split) != 3:
-        raise ValueError(f"split={tuple(split)}: must be three shares (train, val, test)")
+    shares = check_shares("split", split)
     whole_groups = imageset.groups is not None if by_group is None else by_group
-    shares = [float(share) for share in split]
     train, val, test = stratified_split(imageset, shares, seed, by_group=whole_groups)
     unit = "groups" if whole_groups else "images"
     shown = "/".join(f"{share:g}" for share in shares)

@@ -5,6 +5,7 @@ metadata: what ``besselnet.models.network_config`` says of it, and how image fil
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -31,6 +32,13 @@ class Prediction:
     label: str | None = None
     probability: float | None = None
     error: str | None = None
+
+    @classmethod
+    def answer(cls, image: Path, label: str, probability: float) -> "Prediction":
+        """A class and its probability; an error if that is not a number."""
+        if math.isnan(probability):
+            return cls(str(image), error="the network gives logits that are infinite or NaN")
+        return cls(str(image), label, probability)
 
 
 class OnnxClassifier:
@@ -95,15 +103,17 @@ class OnnxClassifier:
     def probabilities(self, images: Array) -> Array:
         """Images (N, C, H, W), floats in [0, 1], to probabilities (N, classes)."""
         logits = self.logits(images)
-        raised = np.exp(logits - logits.max(1, keepdims=True))
-        shares: Array = raised / raised.sum(1, keepdims=True)
+        # Of logits that are not finite, NaN.
+        with np.errstate(invalid="ignore"):
+            raised = np.exp(logits - logits.max(1, keepdims=True))
+            shares: Array = raised / raised.sum(1, keepdims=True)
         return shares
 
     def predict(self, paths: Iterable[str | Path], *, batch_size: int = 64) -> Iterator[Prediction]:
         """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
 
-        Only one batch of images is in memory at a time. A file that cannot be read gives a prediction
-        with `error` set, and the work goes on.
+        Only one batch of images is in memory at a time. A file that cannot be read, or for which the
+        network gives no probabilities, gives a prediction with `error` set, and the work goes on.
         """
         check_count("batch_size", batch_size)
         files = list_images(map(Path, paths))
@@ -121,7 +131,7 @@ class OnnxClassifier:
                 share = next(shares)
                 best = int(share.argmax())
                 label = self.classes[best] if self.classes else str(best)
-                yield Prediction(str(file), label, float(share[best]))
+                yield Prediction.answer(file, label, float(share[best]))
 
     def _read(self, file: Path) -> Array | str:
         """The image, or why there is none."""

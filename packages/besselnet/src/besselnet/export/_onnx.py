@@ -33,7 +33,7 @@ def onnx_bytes(program: ExportedProgram, facts: Mapping[str, Any]) -> bytes:
         raise ValueError(f"the graph has operators that are not standard ONNX: {sorted(foreign)}")
     _name_sizes(model.graph)
     entry = model.metadata_props.add()
-    entry.key, entry.value = METADATA_KEY, json.dumps(facts)
+    entry.key, entry.value = METADATA_KEY, json.dumps(facts, allow_nan=False)
     onnx.checker.check_model(model, full_check=True)
     content: bytes = model.SerializeToString()
     return content

@@ -64,7 +64,9 @@ def program_bytes(program: ExportedProgram, facts: Mapping[str, Any]) -> bytes:
     """The content of a .pt2 file; ``torch.export.load(path).module()`` is the network again."""
     buffer = io.BytesIO()
     with torch_quiet():
-        torch.export.save(program, buffer, extra_files={FACTS_FILE: json.dumps(facts)})
+        torch.export.save(
+            program, buffer, extra_files={FACTS_FILE: json.dumps(facts, allow_nan=False)}
+        )
     return buffer.getvalue()
 
 

@@ -1,5 +1,6 @@
 """``BasisSpec``: everything that determines the fixed tables of a Bessel convolution."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -13,6 +14,8 @@ from besselnet.functional._plan import Plan, expansion_tensors, make_plan
 
 Symmetry = Literal["SO(2)", "O(2)"]
 SYMMETRIES: tuple[str, ...] = get_args(Symmetry)
+# Numbers of a filter bank: a gigabyte in float32.
+LARGEST_TABLE = 2**28
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,15 @@ class BasisSpec:
         check_choice("symmetry", symmetry, SYMMETRIES)
         check_choice("sampling", sampling, SAMPLINGS)
         share = check_cutoff(cutoff)
-        return cls(size, symmetry, share, sampling, check_scales(scales, size))  # type: ignore[arg-type]
+        offsets = check_scales(scales, size)
+        # About (pi k share / 4)^2 filters, see `modes_below`: before they are counted one by one.
+        numbers = max(1.0, (math.pi * size * share / 4) ** 2) * (size + max(offsets)) ** 2
+        if numbers > LARGEST_TABLE:
+            raise ValueError(
+                f"kernel_size={kernel_size!r} with cutoff={cutoff!r} and scales={scales!r}: must have "
+                f"filters of at most {LARGEST_TABLE} numbers in all, has about {numbers:.0e}"
+            )
+        return cls(size, symmetry, share, sampling, offsets)  # type: ignore[arg-type]
 
     @property
     def num_weights(self) -> int:

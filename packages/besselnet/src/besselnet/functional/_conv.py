@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from besselnet.checks import check_choice, check_images, check_padding, check_pair
+from besselnet.checks import check_choice, check_count, check_images, check_padding, check_pair
 from besselnet.functional._basis import BasisSpec
 from besselnet.functional._cost import cheaper_algorithm
 from besselnet.functional._direct import direct
@@ -106,8 +106,19 @@ def bessel_conv2d(
             f"weight has shape {tuple(weight.shape)}: must be (out_channels, in_channels / groups, "
             f"{spec.num_weights}) for {spec}"
         )
+    if 0 in weight.shape or weight.shape[0] % check_count("groups", groups):
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)} with groups={groups}: must have channels, and as many "
+            "output channels as groups or a multiple"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias has shape {tuple(bias.shape)}: must be ({weight.shape[0]},)")
     if tables is None:
         tables = spec.tables(dtype=weight.dtype, device=weight.device)
+    wanted = [(spec.num_weights, *[spec.kernel_size + offset] * 2) for offset in spec.scales]
+    shapes = [tuple(table.shape) for table in tables]
+    if shapes != wanted:
+        raise ValueError(f"tables have shapes {shapes}: must be {wanted} for {spec}")
     return bessel_response(
         input,
         weight,
@@ -147,6 +158,9 @@ def bessel_response(
     ``pads`` are (left, right, top, bottom); ``expansion`` is ``spec.expansion(...)``.
     """
     check_images("input", input)
+    autocast = autocast_enabled(input.device)
+    if input.dtype != weight.dtype and not autocast:
+        raise TypeError(f"input has dtype {input.dtype}: must be {weight.dtype}, as the weights")
     channels = weight.shape[1] * groups
     if input.shape[-3] != channels:
         raise ValueError(
@@ -173,16 +187,19 @@ def bessel_response(
             native,
         )
     batched = input if input.dim() == 4 else input.unsqueeze(0)
+    if not torch.compiler.is_compiling() and not len(batched):
+        # Of no images, a plain convolution knows what the response and its gradients are.
+        algorithm = "direct"
     native = native and algorithm == "factored"
     # The native kernel adds the bias itself, unless one of several scales must win first.
     added, bias = (bias, None) if native and len(spec.scales) == 1 else (None, bias)
     responses = []
     for offset, bank in zip(spec.scales, tables):
         reach = scale_padding(pads, offset, dilation)
+        check_extent(input, reach, dilation, bank.shape[-1], padding_mode)
         inside = by_convolution(reach, padding_mode)
         padded = batched if inside else pad_image(batched, reach, padding_mode)
         window = Window(stride, (reach[2], reach[0]) if inside else (0, 0), dilation)
-        check_extent(input, padded, window, bank.shape[-1])
         if algorithm == "direct":
             responses.append(
                 direct(padded, weight, bank, spec, response, window, groups, expansion)
@@ -233,12 +250,27 @@ def scale_padding(
     return left + columns, right + columns, top + rows, bottom + rows
 
 
-def check_extent(input: Tensor, padded: Tensor, window: Window, kernel_size: int) -> None:
-    """Refuse an image that is smaller, after padding, than the kernel."""
-    for size, margin, d in zip(padded.shape[-2:], window.padding, window.dilation):
-        reach = d * (kernel_size - 1) + 1
-        if size + 2 * margin < reach:
+def check_extent(
+    input: Tensor,
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    kernel_size: int,
+    padding_mode: str,
+) -> None:
+    """Refuse an image that is too small for its padding or, with the padding, for the kernel."""
+    left, right, top, bottom = pads
+    ends = ((top, bottom), (left, right))
+    for size, (before, after), d in zip(input.shape[-2:], ends, dilation):
+        filled = max(before, after)
+        needed = {"reflect": filled + 1, "circular": filled}.get(padding_mode, 1)
+        if size < max(1, needed):
             raise ValueError(
-                f"input has shape {tuple(input.shape)}, {size + 2 * margin} pixels with padding: "
+                f"input has shape {tuple(input.shape)}: must have at least {max(1, needed)} rows and "
+                f"columns for a padding of {filled} pixels and padding_mode={padding_mode!r}"
+            )
+        reach = d * (kernel_size - 1) + 1
+        if size + before + after < reach:
+            raise ValueError(
+                f"input has shape {tuple(input.shape)}, {size + before + after} pixels with padding: "
                 f"must have at least {reach} for kernel size {kernel_size} and dilation {d}"
             )

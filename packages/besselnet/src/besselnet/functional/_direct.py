@@ -54,7 +54,8 @@ def all_maps(input: Tensor, filters: Tensor, window: Window) -> Tensor:
     """The maps (N, groups, maps, O / groups, H', W') of filters as :func:`expand_filters` gives them."""
     groups, num_maps = filters.shape[:2]
     maps = F.conv2d(input, filters.flatten(0, 2), None, *window, groups)
-    maps = maps.view(maps.shape[0], groups, num_maps, -1, *maps.shape[2:])
+    # Not -1 for the channels: a batch of no images does not tell how many there are.
+    maps = maps.view(maps.shape[0], groups, num_maps, filters.shape[2], *maps.shape[2:])
     # Half precision holds neither the squares nor their sum.
     return maps.float() if maps.dtype.itemsize < 4 else maps
 

@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from besselnet.checks import check_choice, check_count, check_images, check_number
+from besselnet.checks import LARGEST_SIGMA, check_choice, check_count, check_images, check_number
 from besselnet.functional._padding import PADDING_MODES, by_convolution, pad_image
 
 # Per pixel of stride: stride 2 then has the 0.66 that the authors of the paper use.
 SIGMA_PER_STRIDE = 0.33
+# The tables grow with the product of the three: stride, taps and window.
+LARGEST_STRIDE, LARGEST_TAPS = 256, 2 * math.ceil(3 * LARGEST_SIGMA) + 1
 
 
 def check_blur(
@@ -29,12 +31,14 @@ def check_blur(
 ) -> tuple[int, float, int, int]:
     """The settings of :func:`blur_pool2d` with the defaults filled in, or a ``ValueError``."""
 
-    steps = check_count("stride", stride)
-    spread = SIGMA_PER_STRIDE * steps if sigma is None else check_number("sigma", sigma, least=0)
+    steps = check_count("stride", stride, most=LARGEST_STRIDE)
+    spread = SIGMA_PER_STRIDE * steps
+    if sigma is not None:
+        spread = check_number("sigma", sigma, least=0, most=LARGEST_SIGMA)
     taps = 2 * math.ceil(3 * spread) + 1 if kernel_size is None else kernel_size
-    if check_count("kernel_size", taps) % 2 == 0:
+    if check_count("kernel_size", taps, most=LARGEST_TAPS) % 2 == 0:
         raise ValueError(f"kernel_size={kernel_size!r}: must be an odd integer >= 1 or None")
-    width = steps if window is None else check_count("window", window)
+    width = steps if window is None else check_count("window", window, most=LARGEST_STRIDE)
     return steps, spread, check_count("kernel_size", taps), width
 
 
@@ -146,10 +150,10 @@ def pool_image(
     after = margins[1]
     filled_from_inside = {"circular": after, "reflect": after + 1}.get(padding_mode, 1)
     smallest = max(1 if ceil_mode else stride, filled_from_inside)
-    if min(input.shape[-2:]) < smallest:
+    if min(input.shape[-2:]) < smallest or not input.shape[-3]:
         raise ValueError(
-            f"input has shape {tuple(input.shape)}: must have at least {smallest} rows and columns "
-            f"for stride={stride}, a reach of {after} pixels and padding_mode={padding_mode!r}"
+            f"input has shape {tuple(input.shape)}: must have channels, and at least {smallest} rows and "
+            f"columns for stride={stride}, a reach of {after} pixels and padding_mode={padding_mode!r}"
         )
     return pool_centred(input, weights, stride, margins, ceil_mode, padding_mode)
 

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 
-from besselnet.checks import check_choice
+from besselnet.checks import check_choice, check_number
 
 Interpolation = Literal["nearest", "bilinear", "cubic"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
@@ -47,7 +47,13 @@ def rotate_images(
         raise ValueError(f"images must be (N, C, H, W), got {tuple(images.shape)}")
     if not (images.is_floating_point() or images.dtype == torch.uint8):
         raise ValueError(f"images must be floating point or uint8, got {images.dtype}")
+    if not min(images.shape[2:]):
+        raise ValueError(f"images have shape {tuple(images.shape)}: must have rows and columns")
+    if not isinstance(angles, torch.Tensor):
+        check_number("angles", angles)
     angles = torch.as_tensor(angles, dtype=torch.float64)
+    if not torch.compiler.is_compiling() and not bool(angles.isfinite().all()):
+        raise ValueError(f"angles={angles}: must be finite numbers of degrees")
     if angles.ndim == 0:
         angles = angles.expand(len(images))
     if angles.shape != (len(images),):

@@ -26,6 +26,7 @@ from besselnet.models._folder import (
 from besselnet.models._registry import (
     ModelInfo,
     ModelRecipe,
+    check_options,
     list_models,
     model_info,
     register_model,
@@ -41,6 +42,7 @@ __all__ = [
     "ModelDescription",
     "ModelInfo",
     "ModelRecipe",
+    "check_options",
     "count_parameters",
     "create_model",
     "describe_model",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from besselnet.checks import check_count
+from besselnet.checks import LARGEST_SIDE, check_count
 from besselnet.models._folder import CONFIG_FILE, load_network, read_network_config
 from besselnet.models._registry import ModelRecipe, check_options, model_info
 from besselnet.models.template import FeatureMaps
@@ -104,7 +104,8 @@ class ModelDescription:
         parameters: learned numbers.
         multiply_adds: those of convolutions and matrix products for one image, counted while it ran.
         quarter_turn_error: largest change of the logits over the three quarter turns of an image,
-            relative to the change from that image to another; untrained, float32.
+            relative to the change from that image to another; untrained, float32. None where no image
+            changes the logits.
     """
 
     name: str
@@ -119,7 +120,7 @@ class ModelDescription:
     image_size: int
     parameters: int
     multiply_adds: int
-    quarter_turn_error: float
+    quarter_turn_error: float | None
 
 
 def describe_model(
@@ -133,6 +134,7 @@ def describe_model(
     """Build the model and tell what it is, costs and keeps. The arguments are `create_model`'s."""
     info = model_info(name)
     shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
+    check_count("image_size", image_size, info.smallest_size, LARGEST_SIDE)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = _recipe(name, shape, options).build()
@@ -152,6 +154,7 @@ def describe_model(
             logits = model(image)
         turned = [model(image.rot90(turns, (-2, -1))) for turns in (1, 2, 3)]
         scale = (model(another) - logits).norm()
+    change = max((other - logits).norm() for other in turned)
     return ModelDescription(
         name,
         info.summary,
@@ -163,7 +166,7 @@ def describe_model(
         **shape,
         parameters=count_parameters(model),
         multiply_adds=counter.get_total_flops() // 2,
-        quarter_turn_error=float(max((other - logits).norm() for other in turned) / scale),
+        quarter_turn_error=float(change / scale) if scale > 0 else None,
     )
 
 
@@ -248,6 +251,6 @@ def _differences(config: Mapping[str, Any], asked: Mapping[str, Any]) -> list[st
     trained = {**config, **config["options"]}
     return [
         f"{key}={trained.get(key)!r}"
-        for key, value in json.loads(json.dumps(dict(asked))).items()
+        for key, value in json.loads(json.dumps(dict(asked), allow_nan=False)).items()
         if trained.get(key) != value
     ]

@@ -68,7 +68,7 @@ def network_config(
         "about": dict(about or {}),
     }
     try:
-        plain: dict[str, Any] = json.loads(json.dumps(config))
+        plain: dict[str, Any] = json.loads(json.dumps(config, allow_nan=False))
     except TypeError as error:
         raise ValueError(f"options or about of {recipe.name!r} are not JSON: {error}") from None
     return plain

@@ -263,7 +263,7 @@ class GatedNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to logits (N, num_classes)."""
-        if not self.training:
+        if not self.training or not len(x):
             logits: Tensor = self._branch(x)
             return logits
         keys = self._keys(x)

@@ -8,10 +8,16 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from besselnet.checks import check_choice, check_count, check_number
+from besselnet.checks import (
+    LARGEST_SIGMA,
+    check_choice,
+    check_count,
+    check_cutoff,
+    check_number,
+)
 from besselnet.functional import Algorithm, Response
 from besselnet.models._registry import register_model
-from besselnet.models.template import Stage, TemplateNetwork
+from besselnet.models.template import LARGEST_WIDTH, Stage, TemplateNetwork
 from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
 
 __all__ = ["recommended"]
@@ -74,14 +80,18 @@ def recommended(
         last_padding: "valid": the last convolution sees whole neighbourhoods only, and the maps shrink,
             at 28 pixels to a single one that sees the whole image; or "same".
     """
-    check_number("width", width, above=0)
+    check_number("width", width, above=0, most=LARGEST_WIDTH)
     check_choice("symmetry", symmetry, ("SO(2)", "O(2)", "none"))
     if check_count("kernel_size", kernel_size, 3) % 2 == 0:
         raise ValueError(f"kernel_size={kernel_size}: must be an odd integer >= 3")
     check_count("image_size", image_size, kernel_size)
     check_choice("activation", activation, tuple(_ACTIVATIONS))
     check_choice("normalization", normalization, tuple(_NORMALIZATIONS))
-    check_count("depth", depth)
+    check_cutoff(cutoff)
+    # As `BlurPool2d` would, in whose terms both are sigma.
+    check_number("low_pass", low_pass, least=0, most=LARGEST_SIGMA)
+    check_number("pool_blur", pool_blur, least=0, most=LARGEST_SIGMA)
+    check_count("depth", depth, most=100)
     check_number("dropout", dropout, least=0, below=1)
     check_choice("last_padding", last_padding, ("same", "valid"))
 

@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -12,11 +13,16 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from besselnet.checks import check_count
+from besselnet.checks import check_count, check_finite
 
 __all__ = ["ModelInfo", "ModelRecipe", "list_models", "model_info", "register_model"]
 
 Builder = Callable[..., nn.Module]
+
+# What a network is built for at most: far more than any here is useful for.
+MOST_CHANNELS, MOST_CLASSES, MOST_PIXELS = 2**16, 2**20, 2**16
+# Of a network: 4 gigabytes in float32.
+MOST_NUMBERS = 10**9
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,27 @@ class _NothingDrawn(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class _NotTooLarge(TorchFunctionMode):
+    """Tensors of a network that would have too many numbers are refused before memory is asked for."""
+
+    def __init__(self, recipe: "ModelRecipe") -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.numbers = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.empty, torch.zeros, torch.ones):
+            size = kwargs.get("size", args)
+            sides = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+            self.numbers += math.prod(sides)
+            if self.numbers > MOST_NUMBERS:
+                raise ValueError(f"{self.recipe}: must have at most {MOST_NUMBERS} numbers in all")
+        return func(*args, **kwargs)
+
+
 @dataclass(frozen=True)
 class ModelRecipe:
     """How `create_model` has built a model, which knows it as ``model.recipe``.
@@ -85,11 +112,16 @@ class ModelRecipe:
         """The network, with fresh weights and this recipe as ``model.recipe``."""
         info = check_options(self.name, self.options)
         shape = {
-            "in_channels": check_count("in_channels", self.in_channels),
-            "num_classes": check_count("num_classes", self.num_classes, 0),
-            "image_size": check_count("image_size", self.image_size, info.smallest_size),
+            "in_channels": check_count("in_channels", self.in_channels, most=MOST_CHANNELS),
+            "num_classes": check_count("num_classes", self.num_classes, 0, MOST_CLASSES),
+            "image_size": check_count(
+                "image_size", self.image_size, info.smallest_size, MOST_PIXELS
+            ),
         }
-        model = info.build(**shape, **self.options)
+        with _NotTooLarge(self):
+            model = info.build(**shape, **self.options)
+        # After the model's own checks, which know more of an option.
+        check_finite("options", self.options)
         # Past nn.Module's own, which is for tensors and modules.
         object.__setattr__(model, "recipe", self)
         return model

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from besselnet.checks import check_choice, check_count, check_number
+from besselnet.checks import check_choice, check_count, check_images, check_number
 from besselnet.models._registry import note_classes
-from besselnet.nn import BlurPool2d
+from besselnet.nn import BesselConv2d, BlurPool2d
 
 __all__ = [
     "CHANNELS",
@@ -43,6 +43,8 @@ PADDINGS = {
 # Which images the template takes, for `register_model`.
 SIZES = "at least 28 (mnist padding), 64 (malaria) or 90 (galaxy10)"
 _POOL_AFTER = (1, 3)
+# Hundreds of times what the networks here have.
+LARGEST_WIDTH = 1000.0
 
 Width = float | Sequence[int]
 Fields = TypeVar("Fields")
@@ -102,7 +104,7 @@ def scaled_channels(width: Width) -> tuple[int, ...]:
         if len(width) != len(CHANNELS):
             raise ValueError(f"width={width!r}: must be a number > 0 or six integers >= 1")
         return tuple(check_count("width", channels) for channels in width)
-    factor = check_number("width", width, above=0)
+    factor = check_number("width", width, above=0, most=LARGEST_WIDTH)
     # 40 * 0.725 is 29 on paper and 28.999... in floating point.
     return tuple(max(1, int(channels * factor + 1e-9)) for channels in CHANNELS)
 
@@ -166,6 +168,7 @@ class TemplateNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
+        self.in_channels = _channels_taken(features)
         self.num_features = channels
         self.head = _dense(channels, num_classes)
         self.smallest_size = smallest_size
@@ -185,8 +188,16 @@ class TemplateNetwork(nn.Module):
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to feature maps (N, num_features, h, w)."""
-        _check_images(x, self.smallest_size)
-        maps: Tensor = self.features(x)
+        _check_images(x, self.smallest_size, self.in_channels)
+        try:
+            maps: Tensor = self.features(x)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ValueError(
+                f"the images have the shape {tuple(x.shape)}: must be at least 2 in training, where the "
+                "last maps, of one pixel, are normalised over the images: choose another batch size"
+            ) from error
         return maps
 
     def forward(self, x: Tensor) -> Tensor:
@@ -251,6 +262,7 @@ class FeatureMaps(nn.Module):
         last = network.stages[-1].layer
         self.features = nn.Sequential(*list(network.features.children())[: last + 1])
         self.smallest_size = network.smallest_size
+        self.in_channels = network.in_channels
         self.feature_info: list[dict[str, Any]] = [
             {"num_chs": channels, "reduction": reduction, "module": f"features.{layer}"}
             for layer, channels, reduction in network.stages
@@ -259,7 +271,7 @@ class FeatureMaps(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Images (N, in_channels, H, W) to a list of maps (N, channels, h, w), the largest first."""
-        _check_images(x, self.smallest_size)
+        _check_images(x, self.smallest_size, self.in_channels)
         maps = []
         for number, layer in enumerate(self.features):
             x = layer(x)
@@ -272,9 +284,21 @@ def _dense(channels: int, num_classes: int) -> nn.Module:
     return nn.Linear(channels, num_classes) if num_classes else nn.Identity()
 
 
-def _check_images(x: Tensor, smallest_size: int) -> None:
-    if x.ndim != 4 or min(x.shape[-2:]) < smallest_size:
+def _channels_taken(features: nn.Module) -> int | None:
+    """Channels of the images, where the first layer that learns is a convolution that tells."""
+    learning = (
+        m for m in features.modules() if next(m.parameters(recurse=False), None) is not None
+    )
+    first = next(learning, None)
+    return first.in_channels if isinstance(first, nn.Conv2d | BesselConv2d) else None
+
+
+def _check_images(x: Tensor, smallest_size: int, channels: int | None) -> None:
+    """Refuse what a network cannot take; ``channels`` is None where its layers tell."""
+    check_images("images", x)
+    fits = x.ndim == 4 and (x.shape[1] == channels or (channels is None and x.shape[1]))
+    if not fits or min(x.shape[-2:]) < smallest_size:
         raise ValueError(
-            f"the images have the shape {tuple(x.shape)}: must be (N, C, H, W) with H and W of at "
-            f"least {smallest_size}"
+            f"the images have the shape {tuple(x.shape)}: must be (N, {channels or 'C'}, H, W) with H and W "
+            f"of at least {smallest_size}"
         )

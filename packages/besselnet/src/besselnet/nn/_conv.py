@@ -42,7 +42,7 @@ class BesselConv2d(nn.Module):
         kernel_size: side k of the kernel, odd or even; its inscribed disc is what the layer sees.
         stride, padding, dilation, groups, bias, padding_mode, device, dtype: as in ``nn.Conv2d``.
         symmetry: "SO(2)" ignores rotations; "O(2)" ignores rotations and mirror images.
-        cutoff: how fine a structure is resolved: "strong", "soft" or a share of pi k / 2.
+        cutoff: how fine a structure is resolved: "strong", "soft" or a share of pi k / 2, at most 4.
         scales: size offsets such as ``(-2, 0, 2)`` to ignore small changes of scale as well.
         scale_pool: which scale wins: per feature "map", per "pixel" or per "image".
         response: "signed" (order 0 keeps its sign), "amplitude" or "power" (the paper). The first two have

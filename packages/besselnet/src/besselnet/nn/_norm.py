@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from besselnet.checks import check_choice, check_count
+from besselnet.checks import check_choice, check_count, check_number
 
 Squeeze = Literal["mean", "rsd"]
 Gate = Literal["none", "hsigmoid"]
@@ -32,7 +32,7 @@ class AttentiveNorm2d(nn.Module):
         num_features: channels C.
         num_mixtures: K.
         preset: "bcnn" or "eccv2020".
-        eps, momentum: of the batch normalisation.
+        eps, momentum: of the batch normalisation, as in ``nn.BatchNorm2d``.
 
     Shape:
         (N, C, H, W) -> (N, C, H, W).
@@ -45,12 +45,15 @@ class AttentiveNorm2d(nn.Module):
         *,
         preset: Preset = "bcnn",
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
     ) -> None:
         super().__init__()
         check_count("num_features", num_features)
         check_count("num_mixtures", num_mixtures)
         check_choice("preset", preset, get_args(Preset))
+        check_number("eps", eps, above=0)
+        if momentum is not None:
+            check_number("momentum", momentum, least=0, most=1)
         original = preset == "eccv2020"
         self.squeeze: Squeeze = "rsd" if original else "mean"
         self.gate: Gate = "hsigmoid" if original else "none"
@@ -70,6 +73,14 @@ class AttentiveNorm2d(nn.Module):
         channels = self.norm.num_features
         if input.dim() != 4 or input.shape[1] != channels:
             raise ValueError(f"input has shape {tuple(input.shape)}: must be (N, {channels}, H, W)")
+        if not min(input.shape[2:]):
+            raise ValueError(f"input has shape {tuple(input.shape)}: must have rows and columns")
+        # The attention is normalised over images, the maps over images and pixels.
+        alone = len(input) == 1 and (self.gate != "none" or input.shape[2:].numel() == 1)
+        if self.training and alone:
+            raise ValueError(
+                f"input has shape {tuple(input.shape)}: must have at least 2 images in training"
+            )
         return self.attend(input)
 
     def attend(self, input: Tensor) -> Tensor:

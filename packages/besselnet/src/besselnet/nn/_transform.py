@@ -7,12 +7,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from besselnet.checks import check_choice, check_count, check_cutoff
+from besselnet.checks import check_choice, check_count, check_cutoff, check_number
 from besselnet.core import Sampling, analysis_tables, kernel_modes, synthesis_tables
 
 # The inverse expands every order on the pixels of a quarter; images go through it in parts that keep
 # this below so many complex numbers.
 MAX_EXPANDED = 2**24
+# The tables of so many pixels take some gigabytes.
+LARGEST_IMAGE = 1024
 
 
 class FourierBesselTransform(nn.Module):
@@ -37,9 +39,9 @@ class FourierBesselTransform(nn.Module):
     3 MB for 64 pixels, 80 MB for 256 (float32).
 
     Args:
-        image_size: side n of the images, which are square: a disc has one diameter.
+        image_size: side n of the images, which are square: a disc has one diameter. At most 1024.
         cutoff: how fine a structure is resolved: "soft" (up to pixels), "strong" (half as fine) or a
-            share of pi n / 2.
+            share of pi n / 2, at most 4.
         sampling: how the image is read between pixels, "cubic" (on the disc of diameter n - 2) or
             "bilinear" (on the disc of diameter n - 1).
 
@@ -71,7 +73,7 @@ class FourierBesselTransform(nn.Module):
         self, image_size: int, cutoff: str | float = "soft", sampling: Sampling = "cubic"
     ) -> None:
         super().__init__()
-        check_count("image_size", image_size, 3)
+        check_count("image_size", image_size, 3, LARGEST_IMAGE)
         check_choice("sampling", sampling, ("cubic", "bilinear"))
         self.image_size = image_size
         self.cutoff = cutoff
@@ -121,12 +123,14 @@ class FourierBesselTransform(nn.Module):
                 nodes = nodes + down * right * read
 
         rings = nodes.unflatten(1, (len(self.radii_weights), -1)) * self.radii_weights[:, None]
-        orders = torch.fft.rfft(rings)[..., : self.modes.num_orders]
+        # No library of Fourier transforms takes a batch of no images, on which any function will do.
+        transformed = torch.fft.rfft(rings) if len(rings) else torch.complex(rings, rings)
+        orders = transformed[..., : self.modes.num_orders]
         orders = orders * torch.view_as_complex(self.first_phase)
         values = torch.view_as_real(orders).permute(2, 0, 3, 1).contiguous()  # (V, B, 2, R)
         radial = self.radial.split(self.modes.radial_counts)
         parts = torch.cat([value @ basis.T for value, basis in zip(values, radial)], -1)
-        return torch.complex(parts[:, 0], parts[:, 1]).reshape(*image.shape[:-2], -1)
+        return torch.complex(parts[:, 0], parts[:, 1]).reshape(*image.shape[:-2], len(self.modes))
 
     def inverse(self, coefficients: Tensor) -> Tensor:
         """Images (..., n, n), zero outside the disc, of coefficients (..., modes)."""
@@ -146,7 +150,8 @@ class FourierBesselTransform(nn.Module):
         terms = terms * torch.view_as_complex(self.angular)
         # Turned by q right angles, order v is multiplied by i^{qv}: a Fourier transform over v mod 4.
         classes = torch.stack([terms[:, m::4].sum(1) for m in range(4)], 1)
-        quarters = torch.fft.ifft(classes, dim=1, norm="forward").real.flatten(1)
+        turned = torch.fft.ifft(classes, dim=1, norm="forward") if len(classes) else classes
+        quarters = turned.real.flatten(1)
         outside = quarters.new_zeros(len(quarters), 1)
         return torch.cat([quarters, outside], 1).index_select(1, self.position)
 
@@ -157,8 +162,17 @@ class FourierBesselTransform(nn.Module):
         as (N, 1) for coefficients (N, C, modes).
         """
         self._check_coefficients(coefficients)
+        if not isinstance(angle, Tensor):
+            check_number("angle", angle)
         # In float64: order times angle loses digits that the phase needs.
         turn = torch.as_tensor(angle, dtype=torch.float64, device=coefficients.device)
+        try:
+            torch.broadcast_shapes(turn.shape, coefficients.shape[:-1])
+        except RuntimeError:
+            raise ValueError(
+                f"angle has shape {tuple(turn.shape)}: must be a number, or broadcast over the leading "
+                f"dimensions of coefficients {tuple(coefficients.shape)}"
+            ) from None
         phase = torch.polar(torch.ones_like(turn)[..., None], -turn[..., None] * self.orders)
         return coefficients * phase.to(coefficients.dtype)
 

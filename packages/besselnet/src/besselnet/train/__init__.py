@@ -42,8 +42,14 @@ from besselnet.train._config import (
     to_dict,
 )
 from besselnet.train._environment import describe_environment, source_digest
-from besselnet.train._evaluate import Evaluation, RotatedEvaluation, evaluate, evaluate_rotated
-from besselnet.train._fit import History, NonFiniteLoss, fit
+from besselnet.train._evaluate import (
+    Evaluation,
+    NonFiniteLoss,
+    RotatedEvaluation,
+    evaluate,
+    evaluate_rotated,
+)
+from besselnet.train._fit import History, fit
 from besselnet.train._process import (
     Interrupted,
     StopRequest,

@@ -40,8 +40,8 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
     }
     header = {
         "format": CHECKPOINT_FORMAT,
-        "groups": json.dumps(list(checkpoint.groups)),
-        "values": json.dumps(checkpoint.values),
+        "groups": json.dumps(list(checkpoint.groups), allow_nan=False),
+        "values": json.dumps(checkpoint.values, allow_nan=False),
     }
     write_atomically(path, save(stored, metadata=header))
 

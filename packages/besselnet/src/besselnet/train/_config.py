@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from besselnet.checks import check_count, check_number
-from besselnet.models import list_models, model_info
+from besselnet.checks import LARGEST_SIDE, check_count, check_finite, check_number, check_seed
+from besselnet.models import check_options, list_models, model_info
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -88,7 +88,7 @@ class TrainConfig:
             check_number("clip_norm", self.clip_norm, above=0)
         if self.ema_decay is not None:
             check_number("ema_decay", self.ema_decay, above=0, below=1)
-        _check_seed(self.seed)
+        check_seed(self.seed)
         if isinstance(self.class_weights, tuple):
             if not self.class_weights:
                 raise ValueError("class_weights=(): must be one weight per class")
@@ -116,8 +116,12 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         if self.image_size is not None:
-            check_count("image_size", self.image_size)
-        _check_seed(self.seed)
+            check_count("image_size", self.image_size, most=LARGEST_SIDE)
+        check_seed(self.seed)
+        check_finite("options", self.options)
+        for name in ("root", "image_size", "seed", "name_or_path"):
+            if name in self.options:
+                raise ValueError(f"options.{name}: must not be among the options of a data set")
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,9 @@ class ModelConfig:
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "option of the network"}
     )
+
+    def __post_init__(self) -> None:
+        check_finite("options", self.options)
 
 
 @dataclass(frozen=True)
@@ -185,8 +192,8 @@ def make_config(
 
 def resolve_options(config: RunConfig) -> RunConfig:
     """`config` with all options of its model, also those left at their defaults, as JSON values."""
-    options = {**model_info(config.model.name).options, **config.model.options}
-    plain = json.loads(json.dumps(options))
+    info = check_options(config.model.name, config.model.options)
+    plain = _plain({**info.options, **config.model.options})
     return replace(config, model=replace(config.model, options=plain))
 
 
@@ -206,7 +213,12 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def to_dict(config: Any) -> dict[str, Any]:
     """The config as nested dicts of JSON values; `from_dict(type(config), ...)` undoes it."""
-    plain: dict[str, Any] = json.loads(json.dumps(asdict(config)))
+    return _plain(asdict(config))
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as JSON values."""
+    plain: dict[str, Any] = json.loads(json.dumps(values, allow_nan=False))
     return plain
 
 
@@ -247,7 +259,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
 
     `none` unsets. The result is not checked; `from_dict` does that.
     """
-    result: dict[str, Any] = json.loads(json.dumps(values))
+    result = _plain(values)
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not all(key.split(".")):
@@ -264,7 +276,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
 
 def config_hash(config: Any) -> str:
     """Hexadecimal SHA-256 of the config: equal for equal configs, in any process."""
-    canonical = json.dumps(to_dict(config), sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(to_dict(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -295,14 +307,9 @@ def describe_settings(config: Any = None, where: str = "") -> list[tuple[str, st
         # One row for each option, and one for options that there are none of.
         inner = {f".{key}": one for key, one in value.items()} if isinstance(value, dict) else {}
         for key, one in (inner or {"": value}).items():
-            shown = "unset" if one is None else json.dumps(one)
+            shown = "unset" if one is None else json.dumps(one, allow_nan=False)
             rows.append((f"{where}{f.name}{key}", shown, f.metadata["help"]))
     return rows
-
-
-def _check_seed(seed: int) -> None:
-    if check_count("seed", seed, least=0) >= 2**63:
-        raise ValueError(f"seed={seed}: must be below 2**63")
 
 
 def _parse_value(text: str) -> Any:

@@ -1,5 +1,6 @@
 """How good a classifier is: accuracy, confusion, each class; and what rotating the images changes."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 
+# Every tenth of a degree.
+MOST_ANGLES = 3600
+
+
+class NonFiniteLoss(ValueError):
+    """The loss is infinite or not a number. In training, the weights have not taken that step."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -27,12 +35,12 @@ class Evaluation:
     Attributes:
         loss: mean cross-entropy.
         confusion: (K, K) counts; entry (i, j) counts images of class i taken for class j.
-        metrics: values of the further metrics asked for.
+        metrics: values of the further metrics asked for; None where one is not a finite number.
     """
 
     loss: float
     confusion: Tensor
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def images(self) -> int:
@@ -83,6 +91,9 @@ def evaluate(
     Args:
         metrics: further torchmetrics, updated with (logits, labels).
         autocast: context of the forward pass, such as `fabric.autocast`.
+
+    Raises:
+        NonFiniteLoss: the network gives logits that are infinite or NaN.
     """
     from torchmetrics import MeanMetric
     from torchmetrics.classification import MulticlassConfusionMatrix
@@ -101,16 +112,30 @@ def evaluate(
             if confusion is None:
                 classes = logits.shape[1]
                 confusion = MulticlassConfusionMatrix(classes, validate_args=False).to(device)
-            loss.update(F.cross_entropy(logits, labels), weight=len(labels))
+            # The mean would leave NaN out; infinity stays in it.
+            each = F.cross_entropy(logits, labels).nan_to_num(math.inf, posinf=math.inf)
+            loss.update(each, weight=len(labels))
             confusion.update(logits, labels)
             for metric in extra.values():
                 metric.update(logits, labels)
     if confusion is None:
         raise ValueError("cannot evaluate on no batches at all")
+    mean = loss.compute().item()
+    if not math.isfinite(mean):
+        raise not_finite()
+    found = {name: metric.compute().item() for name, metric in extra.items()}
     return Evaluation(
-        loss=loss.compute().item(),
+        loss=mean,
         confusion=confusion.compute().cpu(),
-        metrics={name: metric.compute().item() for name, metric in extra.items()},
+        metrics={name: value if math.isfinite(value) else None for name, value in found.items()},
+    )
+
+
+def not_finite() -> NonFiniteLoss:
+    """What to say of a network that gives no numbers."""
+    return NonFiniteLoss(
+        "the network gives logits that are infinite or NaN for some of the images: look at its weights "
+        "and at the images"
     )
 
 
@@ -159,9 +184,12 @@ def evaluate_rotated(
     Args:
         rotate: `rotate(images, degrees)` gives the rotated images, such as
             `besselnet.functional.rotate_images`; degrees has one entry per image.
-        angles: how many, at least 2.
+        angles: how many, 2 to 3600.
+
+    Raises:
+        NonFiniteLoss: the network gives logits that are infinite or NaN.
     """
-    check_count("angles", angles, least=2)
+    check_count("angles", angles, least=2, most=MOST_ANGLES)
     device = device_of(model)
     degrees = torch.arange(angles) * (360 / angles)
     right, agree = torch.zeros(angles), torch.zeros(angles)
@@ -183,6 +211,8 @@ def evaluate_rotated(
                 moved[i] += (logits - upright).norm(dim=1).sum().item()
     if not images_seen:
         raise ValueError("cannot evaluate on no batches at all")
+    if not (math.isfinite(length) and bool(moved.isfinite().all())):
+        raise not_finite()
     return RotatedEvaluation(
         angles=tuple(degrees.tolist()),
         accuracy=tuple((right / images_seen).tolist()),

@@ -31,7 +31,7 @@ from besselnet.train._checkpoint import (
     save_checkpoint,
 )
 from besselnet.train._config import TrainConfig, changed_settings, to_dict
-from besselnet.train._evaluate import evaluate
+from besselnet.train._evaluate import NonFiniteLoss, evaluate
 from besselnet.train._optimise import (
     CrossEntropy,
     MovingAverage,
@@ -60,16 +60,12 @@ class SizedBatches(Protocol):
     def __len__(self) -> int: ...
 
 
-class NonFiniteLoss(ValueError):
-    """The loss became infinite or not a number; the weights have not taken that step."""
-
-
 @dataclass
 class History:
     """Where a training stands and how it went; everything in it is a JSON value.
 
     Attributes:
-        rows: one dict per finished epoch, as in `metrics.csv`.
+        rows: one dict per finished epoch, as in `metrics.csv`; a metric that is not finite is None.
         epoch, batch: position of the next batch.
         step: optimiser steps taken.
         sums: loss, weight of the loss, right answers, images and seconds in the current epoch.
@@ -78,7 +74,7 @@ class History:
         finished: whether training has come to its end.
     """
 
-    rows: list[dict[str, float]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     epoch: int = 0
     batch: int = 0
     step: int = 0
@@ -118,7 +114,7 @@ def fit(
         quiet: print nothing.
 
     Raises:
-        NonFiniteLoss: naming the step and the batch.
+        NonFiniteLoss: of training, naming the step and the batch, or of validation, naming the epoch.
         Interrupted: after Ctrl-C or SIGTERM, when the state has been saved.
     """
     if fabric is None:
@@ -191,7 +187,8 @@ class _Training:
                 self._write_metrics()
                 if board is not None:
                     for name, value in row.items():
-                        board.add_scalar(name, value, history.step)
+                        if value is not None:
+                            board.add_scalar(name, value, history.step)
                 progress.line(_describe(row, self.config.epochs, progress.time_left()))
         if self.config.keep == "best":
             self.model.load_state_dict(self.best_weights)
@@ -278,12 +275,17 @@ class _Training:
         *sums, stopping = totals.tolist()
         return loss, sums, stopping > 0
 
+    def _remedy(self) -> str:
+        return (
+            f"lower train.learning_rate (now {self.config.learning_rate}), set train.clip_norm=1.0, "
+            "or use train.precision='32-true'"
+        )
+
     def _not_finite(self, loss: float, index: int, images: Tensor) -> NonFiniteLoss:
         seen = images.detach().float()
         cause = (
             f"the images of this batch lie between {seen.min().item():.3g} and "
-            f"{seen.max().item():.3g}: lower train.learning_rate (now {self.config.learning_rate}),"
-            " set train.clip_norm=1.0, or use train.precision='32-true'"
+            f"{seen.max().item():.3g}: {self._remedy()}"
             if bool(torch.isfinite(seen).all())
             else "the images of this batch hold values that are not finite: look at the data"
         )
@@ -304,11 +306,11 @@ class _Training:
             self.average.update(self.model, history.step)
         history.step += 1
 
-    def _finish_epoch(self) -> dict[str, float]:
+    def _finish_epoch(self) -> dict[str, Any]:
         """Validate, note the epoch, decide whether to go on, and move to the next epoch."""
         history, config = self.history, self.config
         loss, weight, right, images, seconds = history.sums
-        row: dict[str, float] = {
+        row: dict[str, Any] = {
             "epoch": history.epoch + 1,
             "step": history.step,
             # Of the last step; the optimiser has forgotten it if the run was stopped just then.
@@ -318,9 +320,15 @@ class _Training:
         }
         if self.val_batches is not None:
             watched = self.model if self.average is None else self.average.module
-            result = evaluate(
-                watched, self.val_batches, metrics=self.metrics, autocast=self.fabric.autocast
-            )
+            try:
+                result = evaluate(
+                    watched, self.val_batches, metrics=self.metrics, autocast=self.fabric.autocast
+                )
+            except NonFiniteLoss as error:
+                raise NonFiniteLoss(
+                    f"validation after epoch {history.epoch + 1}, step {history.step}: {error}; "
+                    f"{self._remedy()}"
+                ) from None
             row |= {"val_loss": result.loss, "val_accuracy": result.accuracy, **result.metrics}
             sign = 1 if config.monitor == "val_accuracy" else -1
             if history.best is None or sign * row[config.monitor] > sign * history.best:
@@ -341,7 +349,16 @@ class _Training:
         history.finished = history.epoch == config.epochs or out_of_patience
         return row
 
+    def _check_weights(self) -> None:
+        """Refuse weights that are not finite: a loss before the last step does not tell of them."""
+        for name, weight in self.model.named_parameters():
+            if not bool(weight.isfinite().all()):
+                raise NonFiniteLoss(
+                    f"{name} is infinite or NaN after step {self.history.step}; {self._remedy()}"
+                )
+
     def _save(self) -> None:
+        self._check_weights()
         if self.folder is None:
             return
         groups = {

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+# Where Fabric looks for the rank of a process when it is imported.
+_RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+# What tells that machines know each other.
+_MANAGERS = ("MASTER_ADDR", "SLURM_NTASKS", "LSB_JOBID", "OMPI_", "PMI_")
+# On the CPU of one machine.
+_MOST_PROCESSES = 1024
+
+
 def launch(config: TrainConfig) -> "Fabric":
     """Start the processes that `config` asks for and return this process's handle on them.
 
@@ -23,6 +32,7 @@ def launch(config: TrainConfig) -> "Fabric":
     further process: what stands before this call happens in each of them. Under torchrun the
     processes exist already, and their number rules over `config.devices` and `config.nodes`.
     """
+    check_processes(config)
     from lightning_fabric import Fabric
     from lightning_fabric.utilities.exceptions import MisconfigurationException
 
@@ -50,24 +60,46 @@ def launch(config: TrainConfig) -> "Fabric":
     return fabric
 
 
+def check_processes(config: TrainConfig) -> None:
+    """Refuse at once what `launch` would take seconds to refuse, or wait for in vain."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return
+    if config.nodes > 1 and not any(name.startswith(_MANAGERS) for name in os.environ):
+        raise ValueError(
+            f"nodes={config.nodes}: must be 1 unless the machines know each other: start with torchrun, "
+            "or set MASTER_ADDR, MASTER_PORT and NODE_RANK on each"
+        )
+    kind = choose_device(config.device).type
+    most = torch.cuda.device_count() if kind == "cuda" else 1 if kind == "mps" else _MOST_PROCESSES
+    if config.devices > most:
+        raise ValueError(f"devices={config.devices}: must be at most {most} for device {kind!r}")
+
+
 def is_first_process() -> bool:
     """Whether this is the process that prints and writes, before and after `launch` alike."""
-    from lightning_fabric.utilities.rank_zero import rank_zero_only
-
-    return getattr(rank_zero_only, "rank", 0) == 0
+    fabric = sys.modules.get("lightning_fabric.utilities.rank_zero")
+    if fabric is not None:
+        return getattr(fabric.rank_zero_only, "rank", 0) == 0
+    told = (os.environ[name] for name in _RANKS if name in os.environ)
+    return int(next(told, 0)) == 0
 
 
 def choose_device(device: str) -> torch.device:
     """The device that a name stands for; "auto" is a GPU where there is one, else the CPU."""
+    has_mps = torch.backends.mps.is_available()
     if device == "auto":
-        has_mps = torch.backends.mps.is_available()
         device = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
     try:
         chosen = torch.device(device)
+        if chosen.type == "meta" or (chosen.type == "cpu" and chosen.index):
+            raise RuntimeError
         torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device={device!r} is not available: {reason}") from None
+    except (RuntimeError, AssertionError, NotImplementedError):
+        here = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        here += ["mps"] if has_mps else []
+        raise ValueError(
+            f"device={device!r} is not available: this machine has {', '.join(here)}"
+        ) from None
     return chosen
 
 

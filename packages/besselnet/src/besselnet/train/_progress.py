@@ -86,8 +86,14 @@ class ProgressLog:
         elif not self._console.quiet:
             print(text, file=self._console.file, flush=True)
         if self._log is not None:
-            with self._log.open("a", encoding="utf-8") as file:
-                file.write(f"{datetime.now().isoformat(' ', 'seconds')}  {text}\n")
+            stamped = f"{datetime.now().isoformat(' ', 'seconds')}  {text}\n"
+            try:
+                with self._log.open("a", encoding="utf-8") as file:
+                    file.write(stamped)
+            except OSError as error:
+                # What a full disk raises does not say which file it was.
+                error.filename = str(self._log)
+                raise
 
     def time_left(self) -> str:
         """Such as "1m40s left", from the pace since the start; empty while unknown."""

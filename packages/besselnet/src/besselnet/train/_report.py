@@ -1,7 +1,9 @@
 """What a finished run is good for: numbers for `evaluate` and `inspect`, answers for `predict`."""
 
+import math
 import time
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,7 +18,13 @@ from besselnet.export import Prediction
 from besselnet.functional import rotate_images
 from besselnet.models import count_parameters, describe_model
 from besselnet.testing import equivariance_error, plane_waves
-from besselnet.train._evaluate import device_of, evaluate, evaluate_rotated
+from besselnet.train._evaluate import (
+    MOST_ANGLES,
+    device_of,
+    evaluate,
+    evaluate_rotated,
+    not_finite,
+)
 from besselnet.train._progress import in_words, watched
 from besselnet.train._run import Run, load_images
 
@@ -39,12 +47,13 @@ def evaluate_run(
     Args:
         part: "train", "val" or "test"; by default test, else val.
         rotated: also at `angles` angles of the circle, under the key ``"rotated"``: see `RotatedEvaluation`.
-            The curve is drawn into `rotated.png` of the run folder.
+            The curve is drawn into `rotated.png` of the run folder; ``"picture"`` is None if that cannot
+            be written.
         untrained: rotate for the network before training, too.
         most_images: how many images to rotate at most, drawn at random, always the same ones; 0 for all.
         stream: gets progress, and how long the rotations will take; None for neither.
     """
-    check_count("angles", angles, least=2)
+    check_count("angles", angles, least=2, most=MOST_ANGLES)
     check_count("most_images", most_images, least=0)
     parts = load_images(run.config.data).parts()
     name = part or next(p for p in ("test", "val", "train") if p in parts)
@@ -80,15 +89,16 @@ def evaluate_run(
     for name, network in networks.items():
         shown = watched(batches, f"rotating, {name}", stream=stream)
         curves[name] = evaluate_rotated(network, shown, rotate, angles=angles)
-    draw_rotated(run.folder / "rotated.png", curves)
     by_network = {name: curve.to_dict() for name, curve in curves.items()}
-    return {**report, "rotated": {"images": len(images), **by_network}}
+    picture = _drawn(run.folder / "rotated.png", draw_rotated, curves)
+    return {**report, "rotated": {"images": len(images), **by_network}, "picture": picture}
 
 
 def inspect_run(run: Run) -> dict[str, Any]:
     """Parameters, cost and equivariance of the trained network, as JSON values.
 
-    Draws the kernels of the first convolution into `filters.png` of the run folder, if there is one.
+    Draws the kernels of the first convolution into `filters.png` of the run folder, if there is one;
+    ``"filters"`` is None if there is none, or if that cannot be written.
     The equivariance error at an angle is the change of the logits, relative to the logits, when
     smooth random images (which rotate without interpolation) are rotated by that angle.
     """
@@ -102,11 +112,11 @@ def inspect_run(run: Run) -> dict[str, Any]:
     name = run.config.model.name
     described = describe_model(name, **built_for, **run.config.model.options)
     curve = equivariance_error(run.model, plane_waves(16, run.in_channels, run.image_size))
+    if not all(map(math.isfinite, curve.errors)):
+        raise not_finite()
     filters = learned_filters(run.model)
-    picture = None
-    if filters is not None:
-        picture = str(run.folder / "filters.png")
-        draw_filters(picture, filters)
+    path = run.folder / "filters.png"
+    picture = None if filters is None else _drawn(path, draw_filters, filters)
     return {
         "model": name,
         "options": run.config.model.options,
@@ -128,11 +138,21 @@ def inspect_run(run: Run) -> dict[str, Any]:
     }
 
 
+def _drawn(path: Path, draw: Callable[[Path, Any], None], content: Any) -> str | None:
+    """The picture's path, or a warning and None where it cannot be written: the numbers do not need it."""
+    try:
+        draw(path, content)
+    except OSError as error:
+        warnings.warn(f"{path} is not drawn: {error.strerror or error}", stacklevel=3)
+        return None
+    return str(path)
+
+
 def predict(run: Run, paths: Iterable[Path | str], *, batch_size: int = 64) -> Iterator[Prediction]:
     """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
 
-    Only one batch of images is in memory at a time. A file that cannot be read gives a prediction
-    with `error` set, and the work goes on.
+    Only one batch of images is in memory at a time. A file that cannot be read, or for which the network
+    gives no probabilities, gives a prediction with `error` set, and the work goes on.
     """
     check_count("batch_size", batch_size)
     options = reading_options(run.config.data.options)
@@ -157,5 +177,5 @@ def _answers(run: Run, items: list[tuple[Path, Tensor | Exception]]) -> list[Pre
             predictions.append(Prediction(str(path), error=reason))
         else:
             probability, index = next(answers)
-            predictions.append(Prediction(str(path), run.classes[index], probability))
+            predictions.append(Prediction.answer(path, run.classes[index], probability))
     return predictions

@@ -42,7 +42,12 @@ from besselnet.train._config import (
 from besselnet.train._environment import describe_environment
 from besselnet.train._evaluate import evaluate
 from besselnet.train._fit import fit
-from besselnet.train._process import choose_device, is_first_process, launch
+from besselnet.train._process import (
+    check_processes,
+    choose_device,
+    is_first_process,
+    launch,
+)
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,19 @@ def build_model(
     """The untrained network of `config`; the same weights for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(config.train.seed)
-        return create_model(
-            config.model.name,
-            in_channels=in_channels,
-            num_classes=num_classes,
-            image_size=image_size,
-            **config.model.options,
-        )
+        try:
+            return create_model(
+                config.model.name,
+                in_channels=in_channels,
+                num_classes=num_classes,
+                image_size=image_size,
+                **config.model.options,
+            )
+        except (TypeError, RuntimeError, OverflowError) as error:
+            # Of a network that does not check what it is given.
+            raise ValueError(
+                f"model.options={config.model.options}: {config.model.name!r} cannot be built: {error}"
+            ) from error
 
 
 def load_images(config: DataConfig) -> Splits:
@@ -127,21 +138,15 @@ def train_run(
     if not config.model.name:
         raise ValueError("model.name='': must name a network, see besselnet.models.list_models()")
     config = resolve_options(config)
+    check_processes(config.train)
+    prepared = None
     if is_first_process():
         _check_folder(config, folder, resume)
+        # The others wait for this one in `launch`: it downloads alone what all read.
+        prepared = _prepare(config, images)
     fabric = launch(config.train)
-    splits = images
-    if splits is None:
-        with fabric.rank_zero_first():
-            splits = load_images(config.data)
+    splits, model = prepared or _prepare(config, images)
     train = splits.train
-    height, width = train.image_size
-    if height != width:
-        raise ValueError(
-            f"{config.data.source or 'images'}: images are {height} x {width} pixels, and must be "
-            "square: choose a size with the setting data.image_size=64, say"
-        )
-    model = build_model(config, train.channels, len(train.classes), height)
     if fabric.is_global_zero:
         folder.mkdir(parents=True, exist_ok=True)
         about = {**describe_environment(), "seed": config.train.seed}
@@ -194,7 +199,26 @@ def train_run(
             draw_confusion(folder / "confusion.png", shown.confusion, train.classes)
         save_network(model, folder / "model", classes=train.classes)
     fabric.barrier()
-    return Run(folder, config, model.eval(), train.channels, height, train.classes)
+    return Run(folder, config, model.eval(), train.channels, train.image_size[0], train.classes)
+
+
+def _prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module]:
+    """The images, and the untrained network for them."""
+    splits = load_images(config.data) if images is None else images
+    train = splits.train
+    height, width = train.image_size
+    if height != width:
+        raise ValueError(
+            f"{config.data.source or 'images'}: images are {height} x {width} pixels, and must be "
+            "square: choose a size with the setting data.image_size=64, say"
+        )
+    weights = config.train.class_weights
+    if isinstance(weights, tuple) and len(weights) != len(train.classes):
+        raise ValueError(
+            f"train.class_weights={list(weights)}: must be one weight for each of the "
+            f"{len(train.classes)} classes"
+        )
+    return splits, build_model(config, train.channels, len(train.classes), height)
 
 
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
@@ -203,6 +227,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     `device` may be "auto": a GPU where there is one.
     """
     folder = Path(folder)
+    chosen = choose_device(device) if isinstance(device, str) else device
     config = read_run_config(folder)
     if not (folder / "model" / CONFIG_FILE).exists():
         raise ValueError(
@@ -213,7 +238,6 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     recipe = model.recipe
     # Runs always name their classes; the folder may have been put there by something else.
     classes = model.classes or tuple(map(str, range(recipe.num_classes)))
-    chosen = choose_device(device) if isinstance(device, str) else device
     return Run(folder, config, model.to(chosen), recipe.in_channels, recipe.image_size, classes)
 
 
