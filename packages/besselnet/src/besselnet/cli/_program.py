@@ -5,6 +5,7 @@ its traceback.
 """
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -59,6 +60,9 @@ class Program:
 
     def run(self, arguments: list[str]) -> int:
         """Run the command line; its exit code."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Names of classes and files may hold what the terminal, or UTF-8, cannot.
+            sys.stdout.reconfigure(errors="backslashreplace")
 
         def show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
             print(f"{self.name}: warning: {' '.join(str(message).split())}", file=sys.stderr)

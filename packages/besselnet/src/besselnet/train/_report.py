@@ -55,7 +55,7 @@ def evaluate_run(
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
     if not rotated:
         return report
-    from besselnet.drawing import draw_rotated
+    from besselnet.drawing import attempt, draw_rotated
 
     networks = {"trained": run.model}
     if untrained:
@@ -80,7 +80,7 @@ def evaluate_run(
     for name, network in networks.items():
         shown = watched(batches, f"rotating, {name}", stream=stream)
         curves[name] = evaluate_rotated(network, shown, rotate, angles=angles)
-    draw_rotated(run.folder / "rotated.png", curves)
+    attempt(draw_rotated, run.folder / "rotated.png", curves)
     by_network = {name: curve.to_dict() for name, curve in curves.items()}
     return {**report, "rotated": {"images": len(images), **by_network}}
 
