@@ -23,7 +23,7 @@ from besselnet.drawing._style import (
 from besselnet.nn import BesselConv2d, evaluating
 
 # Of classes beside a confusion matrix; of more, every second, third, ... is named.
-MOST_NAMES = 100
+MOST_NAMES = 60
 
 
 def draw_curves(path: str | Path, rows: Sequence[Mapping[str, float]]) -> None:

@@ -87,8 +87,9 @@ def visible_text(text: str, most: int = 40) -> str:
 
 
 def plain_text(text: str, most: int = 40) -> str:
-    """`visible_text` for matplotlib: a dollar is a dollar, and begins no formula."""
-    return visible_text(text, most).replace("$", r"\$")
+    """`visible_text` for matplotlib: a dollar begins no formula, an underscore hides no label."""
+    shown = visible_text(text, most).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def attempt(draw: Callable[..., object], path: str | Path, *arguments: Any) -> bool:
