@@ -14,7 +14,7 @@ __all__ = ["Busy", "hold", "hold_folder", "hold_output", "is_held"]
 
 LOCK_NAME = ".lock"
 # Seconds to wait for a lock: longer than `is_held` has one.
-_PATIENCE = 1.0
+_PATIENCE = 0.5
 # What this thread holds, so that who writes a folder may call others that write to it. A fork holds nothing.
 _HELD: ContextVar[frozenset[tuple[int, str]]] = ContextVar("_HELD", default=frozenset())
 

@@ -1,6 +1,6 @@
 """Let two processes do the same thing in one folder, and compare what is left with an undisturbed one.
 
-Run as a program: `race_driver.py FOLDER RACES SEED train|plain|folder`. It imports torch once and forks
+Run as a program: `race_driver.py FOLDER RACES SEED train|plain|onnx|folder`. It imports torch once and forks
 the two, the second a random moment after the first. Prints one line per race and exits with 1 if none of the
 two has done it, if the other is not told why in one line, or if the files differ.
 """
@@ -24,7 +24,7 @@ from besselnet import drawing, export, hub  # noqa: F401
 from besselnet.cli import main as besselnet
 from train.toy_run import make_images
 
-SETTINGS = ("train.epochs=2", "train.batch_size=8", "train.device=cpu", "train.checkpoint_steps=1")
+SETTINGS = ("train.epochs=40", "train.batch_size=8", "train.device=cpu", "train.checkpoint_steps=1")
 # What may differ between two runs: times.
 PASSING = ("metrics.csv", "log.txt", "environment.json", "checkpoint.safetensors", "curves.png")
 
@@ -33,7 +33,7 @@ def command(kind: str, folder: Path, place: Path) -> list[str]:
     if kind == "train":
         options = [word for setting in SETTINGS for word in ("--set", setting)]
         return ["train", str(folder / "images"), "--out", str(place), "--model", "toy", *options]
-    out = place / ("a.py" if kind == "plain" else "net")
+    out = place / {"plain": "a.py", "onnx": "a.onnx", "folder": "net"}[kind]
     return ["export", str(folder / "run"), "--to", kind, "--out", str(out)]
 
 

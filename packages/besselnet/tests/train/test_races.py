@@ -40,8 +40,10 @@ def test_two_races_have_one_winner_each(tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["train", "plain", "folder"])
+@pytest.mark.parametrize("kind", ["train", "onnx", "plain", "folder"])
 def test_fifty_races_have_one_winner_each(tmp_path, kind):
+    if kind == "onnx":
+        pytest.importorskip("onnxscript", reason="onnxscript is not installed (extra: export)")
     race(tmp_path, 50, kind)
 
 
