@@ -24,7 +24,7 @@ from besselnet import drawing, export, hub  # noqa: F401
 from besselnet.cli import main as besselnet
 from train.toy_run import make_images
 
-SETTINGS = ("train.epochs=40", "train.batch_size=8", "train.device=cpu", "train.checkpoint_steps=1")
+SETTINGS = ("train.epochs=15", "train.batch_size=8", "train.device=cpu", "train.checkpoint_steps=1")
 # What may differ between two runs: times.
 PASSING = ("metrics.csv", "log.txt", "environment.json", "checkpoint.safetensors", "curves.png")
 
