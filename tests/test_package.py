@@ -19,7 +19,7 @@ from places import DOCS, LAB, LIBRARY, ROOT
 PACKAGES = {"besselnet": LIBRARY, "besselnet_lab": LAB}
 HARD = {
     "besselnet": {"torch", "numpy", "scipy", "safetensors"},
-    "besselnet_lab": {"besselnet", "filelock"},
+    "besselnet_lab": {"besselnet"},
 }
 _BUILD = "import setuptools.build_meta as b, sys; getattr(b, sys.argv[1])(sys.argv[2])"
 

@@ -95,8 +95,8 @@ def test_without_the_extra_training_says_so_and_layers_work():
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last == (
-        "ImportError: besselnet.train needs lightning_fabric, torchmetrics, rich, matplotlib, PIL: "
-        "pip install 'besselnet[train]'"
+        "ImportError: besselnet.train needs lightning_fabric, torchmetrics, rich, matplotlib, PIL, "
+        "filelock: pip install 'besselnet[train]'"
     )
     program = "import torch, besselnet\nprint(besselnet.BesselConv2d(1, 2, 3)(torch.rand(1, 1, 5, 5)).shape)"
     done = run(HIDE.format(hidden=EXTRA) + program)

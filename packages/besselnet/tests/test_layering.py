@@ -15,6 +15,7 @@ PACKAGE = Path(besselnet.__file__).parent
 # What each room imports from others, from left to right: a room may import from those above it only.
 MAY_IMPORT = {
     "atomic": set(),
+    "locking": {"atomic"},
     "checks": set(),
     "_pixels": {"checks"},
     "core": set(),
@@ -29,12 +30,14 @@ MAY_IMPORT = {
     "data": {"_pixels", "atomic", "checks", "functional"},
     "drawing": {"_pixels", "atomic", "checks", "data", "nn"},
     "train": {
-        *("atomic", "checks", "data", "drawing", "export", "functional", "kernels", "models", "nn"),
+        *("atomic", "checks", "data", "drawing", "export", "functional", "kernels", "locking"),
+        *("models", "nn"),
         "testing",
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "cli": {
         *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "kernels"),
+        "locking",
         *("models", "train"),
     },
 }

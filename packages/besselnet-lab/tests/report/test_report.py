@@ -6,6 +6,7 @@ import shutil
 import statistics
 import subprocess
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import pytest
 
@@ -351,3 +352,23 @@ def test_a_result_survives_its_file(tmp_path):
     (tmp_path / "column" / "cell.json").write_text(json_by_line(result))
     (tmp_path / "column" / "cell.failed.json").write_text("{}")
     assert Store(tmp_path).results() == [json.loads(json.dumps(result))]
+
+
+def test_methods_of_any_name_are_drawn_and_written(tmp_path):
+    methods = (
+        "$100_$200",
+        r"$\frac{$",
+        "_hidden",
+        "🐍 שלום",
+        "a\x07\n\x1b",
+        "caf\udce9",
+        "m" * 300,
+    )
+    results = [make_result(0.5, method=name, data_set="My cells") for name in methods]
+    for path in write_report(json.loads(json.dumps(results)), tmp_path, "made up"):
+        path.read_text(encoding="utf-8")
+    pictures = list((tmp_path / "figures").glob("*my-cells*.svg"))
+    assert pictures
+    for picture in pictures:
+        shown = "".join(ElementTree.parse(picture).getroot().itertext())
+        assert all(text in shown for text in ("$100_$200", r"$\frac{$", "_hidden", "caf\ufffd"))

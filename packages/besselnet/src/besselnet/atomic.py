@@ -1,13 +1,23 @@
 """Files that appear whole or not at all: a crash leaves the old content or the new, never a mixture."""
 
+import glob
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["atomic_file", "write_atomically", "write_json"]
+__all__ = [
+    "atomic_file",
+    "made_folder",
+    "remove_leftovers",
+    "write_atomically",
+    "write_json",
+    "write_together",
+]
 
 
 @contextmanager
@@ -18,32 +28,106 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     say) `path` keeps its old content and the partial file is removed.
     """
     path = Path(path)
-    # One fixed name, so that what a killed process left behind is overwritten by the next write.
-    partial = path.with_name(path.name + ".partial")
-    try:
+    with _partial(path) as partial:
         with partial.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        # What a full disk raises does not say which file it was.
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)
-        raise
     _flush_folder(path.parent)
 
 
 def write_atomically(path: str | Path, content: bytes | str) -> None:
     """Replace the content of `path`."""
     with atomic_file(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(_encoded(content))
 
 
 def write_json(path: str | Path, values: Any) -> None:
     """Write `values` as indented JSON."""
     write_atomically(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def write_together(folder: str | Path, contents: Mapping[str, bytes | str]) -> None:
+    """Replace files of `folder`, by name, in their order; the folder is made if missing.
+
+    All of them are on the disk before the first takes its name. So a failure (a full disk, say) changes
+    none of them, and the moment in which a kill could part them is that of the renames.
+    """
+    folder = Path(folder)
+    with made_folder(folder), ExitStack() as partials:
+        ready = {name: partials.enter_context(_partial(folder / name)) for name in contents}
+        for name, partial in ready.items():
+            with partial.open("wb") as file:
+                file.write(_encoded(contents[name]))
+                file.flush()
+                os.fsync(file.fileno())
+        for name, partial in ready.items():
+            os.replace(partial, folder / name)
+    _flush_folder(folder)
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Context with the folder, made if missing; a block that fails and leaves it empty leaves none."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for place in made:
+                place.rmdir()
+        raise
+
+
+def remove_leftovers(folder: str | Path, name: str | None = None) -> None:
+    """Remove what killed processes left of their files at any depth of `folder`, or of `folder/name` alone.
+
+    Only for a process that writes them alone: see `besselnet.locking`. Files of living processes stay.
+    """
+    pattern = "**/*.partial" if name is None else f"{glob.escape(name)}.*.partial"
+    for path in Path(folder).glob(pattern):
+        process = _PROCESS.search(path.name)
+        if process is not None and not _is_alive(int(process[1])):
+            # Elsewhere than on POSIX the system itself keeps files that are open.
+            with suppress(OSError):
+                path.unlink()
+
+
+_PROCESS = re.compile(r"\.(\d+)-[0-9a-f]{8}\.partial$")
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """A name beside `path` that nobody else has; a file of that name is removed if the block fails."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            # A full disk, say, of which Python tells no place.
+            error.filename = str(path)
+        raise
+
+
+def _is_alive(process: int) -> bool:
+    """Whether another process of this number runs; its own leftovers are of an earlier one."""
+    if os.name != "posix" or process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _encoded(content: bytes | str) -> bytes:
+    # Names of files need not be UTF-8: Python then has surrogates in them, which cannot be encoded.
+    return content.encode(errors="backslashreplace") if isinstance(content, str) else content
 
 
 def _flush_folder(folder: Path) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 from torch import nn
 
 from besselnet._pixels import needed
-from besselnet.atomic import write_atomically
+from besselnet.atomic import write_together
 from besselnet.models import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     count_parameters,
     load_network,
     model_info,
-    read_network_config,
-    save_network,
+    network_config,
+    network_files,
 )
 
 __all__ = ["from_pretrained", "push_to_hub", "save_pretrained"]
@@ -38,9 +38,8 @@ def save_pretrained(
     about: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a network to a folder, as `besselnet.models.save_network`, with a card that shows `about`."""
-    save_network(model, folder, classes=classes, about=about)
-    card = model_card(read_network_config(folder), count_parameters(model))
-    write_atomically(Path(folder) / CARD_FILE, card)
+    card = model_card(network_config(model, classes, about), count_parameters(model))
+    write_together(folder, {CARD_FILE: card, **network_files(model, classes, about)})
 
 
 def from_pretrained(place: str | Path, *, revision: str | None = None) -> nn.Module:

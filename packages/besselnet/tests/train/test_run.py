@@ -54,7 +54,7 @@ def test_a_run_folder_holds_everything(finished):
     assert names == {
         *("config.json", "environment.json", "metrics.csv", "log.txt", "results.json"),
         *("curves.png", "confusion.png", "checkpoint.safetensors"),
-        *("model/config.json", "model/model.safetensors"),
+        *("model/config.json", "model/model.safetensors", ".lock"),
     }
     for name in ("curves.png", "confusion.png"):
         with Image.open(finished.folder / name) as picture:

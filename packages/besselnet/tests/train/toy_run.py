@@ -7,6 +7,7 @@ from PIL import Image
 from torch import nn
 
 from besselnet.models import register_model
+from besselnet.train import DataConfig, ModelConfig, RunConfig, TrainConfig
 
 
 @register_model(
@@ -26,6 +27,12 @@ def toy_network(
         nn.Flatten(),
         nn.Linear(width * image_size**2, num_classes),
     )
+
+
+def quick_config(images: Path) -> RunConfig:
+    """A training of the toy in a moment."""
+    train = TrainConfig(epochs=2, batch_size=8, learning_rate=0.01, device="cpu")
+    return RunConfig(DataConfig(source=str(images)), ModelConfig("toy"), train)
 
 
 def make_images(folder: Path, size: int = 10) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from besselnet.drawing import line_style, new_figure
+from besselnet.drawing import line_style, new_figure, plain_text
 
 __all__ = ["AngleCurve", "draw_accuracy"]
 
@@ -30,7 +30,7 @@ def draw_accuracy(curves: Mapping[str, AngleCurve], about: str = "") -> Figure:
     axes = figure.subplots()
     for number, (name, curve) in enumerate(curves.items()):
         mean = 100 * sum(curve.accuracy) / len(curve.accuracy)
-        label = f"{name}: {mean:.0f} % on average"
+        label = f"{plain_text(name)}: {mean:.0f} % on average"
         axes.plot(*curve.closed(), label=label, markersize=5, **line_style(number)._asdict())
     images = {curve.images for curve in curves.values()}
     tested = f"{images.pop()} test images" if len(images) == 1 else "test images"
@@ -40,7 +40,7 @@ def draw_accuracy(curves: Mapping[str, AngleCurve], about: str = "") -> Figure:
         xticks=range(0, 361, 45),
         xlabel="angle by which the test images are rotated, degrees",
         ylabel="right answers, %",
-        title=f"{about}, {tested}" if about else tested,
+        title=f"{plain_text(about, 80)}, {tested}" if about else tested,
     )
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2)

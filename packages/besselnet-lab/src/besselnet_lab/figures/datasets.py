@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from besselnet.data import ImageSet, cache_folder, data_source, list_data, load_data
-from besselnet.drawing import SMALL, new_figure, show
+from besselnet.drawing import SMALL, new_figure, plain_text, show
 from besselnet.functional import rotate_images
 from besselnet_lab.figures.pictures import packaged_digits, photograph, spiral
 
@@ -98,8 +98,8 @@ def draw_datasets(examples: list[DataExamples]) -> Figure:
     """A row for each set."""
     figure = new_figure(1.5 * len(examples))
     for part, rows in zip(figure.subfigures(len(examples), 1, squeeze=False)[:, 0], examples):
-        part.suptitle(rows.title, fontsize="medium")
+        part.suptitle(plain_text(rows.title, 100), fontsize="medium")
         for axes, image, label in zip(part.subplots(1, len(rows.images)), rows.images, rows.labels):
             show(axes, image[0] if len(image) != 3 else image.permute(1, 2, 0))
-            axes.set_xlabel(label if len(label) <= 12 else label[:11] + "…", fontsize=SMALL)
+            axes.set_xlabel(plain_text(label, 12), fontsize=SMALL)
     return figure

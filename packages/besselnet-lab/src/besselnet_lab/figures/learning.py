@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from besselnet.drawing import line_style, new_figure
+from besselnet.drawing import line_style, new_figure, plain_text
 
 __all__ = ["LearningCurve", "draw_learning", "read_learning"]
 
@@ -143,12 +143,12 @@ def draw_learning(curves: Sequence[LearningCurve]) -> Figure:
     if len(data) == 1:
         panels = [(TITLES[q], q, data[0]) for q in ("train_loss", accuracy)]
     else:
-        panels = [(f"{name}:\n{TITLES[accuracy]}", accuracy, name) for name in data]
+        panels = [(f"{plain_text(name)}:\n{TITLES[accuracy]}", accuracy, name) for name in data]
     networks = list(dict.fromkeys(curve.network for curve in curves))
     rows = -(-len(panels) // 2)
     figure = new_figure(3.4 * rows + 0.3 + 0.25 * -(-len(networks) // 2))
     if len(data) == 1:
-        figure.suptitle(data[0])
+        figure.suptitle(plain_text(data[0], 80))
     grid = figure.subplots(rows, 2, squeeze=False).ravel()
     for axes, (title, quantity, name) in zip(grid, panels):
         for curve in curves:
@@ -175,7 +175,7 @@ def _plot(axes: Axes, curve: LearningCurve, quantity: str, number: int) -> None:
     axes.plot(
         epochs,
         values.mean(0),
-        label=curve.network + runs,
+        label=plain_text(curve.network) + runs,
         markersize=4,
         markevery=max(1, len(epochs) // 10),
         **style._asdict(),

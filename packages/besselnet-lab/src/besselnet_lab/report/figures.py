@@ -1,6 +1,5 @@
 """The figures of a report, as SVG: learning curves, accuracy against size, time and operations."""
 
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from besselnet.drawing import plain_text, svg_bytes
 from besselnet_lab.paper import training_images
 from besselnet_lab.report.collect import ColumnKey, Entry, RowKey, Table
 
@@ -147,7 +147,7 @@ def _draw_curves(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figu
                     [scale * value for value in curve[name]],
                     color=styles[entry.row].colour,
                     linewidth=1.0,
-                    label=entry.row.title if i == 0 else None,
+                    label=_label(entry.row) if i == 0 else None,
                 )
         title = name.replace("_", " ").replace("train", "training").replace("val", "validation")
         axes.set(xlabel="epoch", title=title + (", %" if "accuracy" in name else ""))
@@ -178,7 +178,7 @@ def _draw_costs(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figur
                     fmt=styles[entry.row].marker,
                     capsize=3,
                     color=styles[entry.row].colour,
-                    label=entry.row.title,
+                    label=_label(entry.row),
                 )
         axes.set(xlabel=label, xscale="log")
         # Wide enough that a few near values do not look far apart, nor a single one strange.
@@ -224,7 +224,7 @@ def _draw_sizes(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figur
                     linewidth=width,
                 )
                 sizes |= {count for count, _ in points}
-        axes.plot([], [], color=style.colour, marker=style.marker, label=row.title)
+        axes.plot([], [], color=style.colour, marker=style.marker, label=_label(row))
     axes.set(xlabel="training images", ylabel="accuracy, %", xscale="log")
     axes.set_xticks(sorted(sizes), [f"{count:,}" for count in sorted(sizes)])
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -234,8 +234,13 @@ def _draw_sizes(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figur
 
 def _size(width: float, height: float, entries: Sequence[Entry]) -> tuple[float, float]:
     """In inches: so much for the axes, and room for the legend beside them."""
-    titles = {entry.row.title for entry in entries}
+    titles = {_label(entry.row) for entry in entries}
     return width + 0.5 + 0.075 * max(map(len, titles)), max(height, 0.3 + 0.19 * len(titles))
+
+
+def _label(row: RowKey) -> str:
+    """What a legend calls a method, which a recipe has named."""
+    return plain_text(row.title, most=80)
 
 
 def _with_legend(figure: Figure) -> Figure:
@@ -262,10 +267,5 @@ def _styles(rows: Sequence[RowKey]) -> dict[RowKey, _Style]:
 
 def _svg(figure: Figure) -> str:
     """The figure as an <svg> element, the same for the same figure."""
-    text = io.StringIO()
-    # Letters stay letters. Elements are named by a hash of what they are: in one page, those of the
-    # same name are the same.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "besselnet"}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    svg = text.getvalue()
+    svg = svg_bytes(figure, letters=True).decode()
     return svg[svg.index("<svg") :]

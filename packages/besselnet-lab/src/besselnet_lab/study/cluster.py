@@ -177,9 +177,14 @@ def _take(
             "failure": describe_failure(cell, study, str(error)),
         }
     if reply["outcome"] == Outcome.DONE.value:
-        with store.lock(cell.key):
-            if store.result(cell.key) is None:
-                store.write_result(cell.key, reply["result"])
+        try:
+            with store.lock(cell.key):
+                if store.result(cell.key) is None:
+                    store.write_result(cell.key, reply["result"])
+        except Busy:
+            # Another runner is at it, and writes the same.
+            tally.busy(cell)
+            return
         tally.done(cell, reply["result"]["accuracy"], time.monotonic() - submitted.started)
     elif reply["outcome"] == Outcome.BUSY.value:
         tally.busy(cell)

@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from besselnet.atomic import write_atomically
+from besselnet.atomic import remove_leftovers, write_atomically
+from besselnet.locking import Busy, hold, is_held
 from besselnet.models import model_info
 from besselnet.train import ModelConfig, TrainConfig, changed_settings, from_dict, to_dict
 from besselnet_lab.study.cells import Cell, CellKey
@@ -25,12 +24,6 @@ from besselnet_lab.study.images import CellImages
 __all__ = ["RESULT_FORMAT", "Busy", "Store", "now"]
 
 RESULT_FORMAT = 2
-# Seconds to wait for a lock that someone only looks at.
-_LOOKING = 1.0
-
-
-class Busy(Exception):
-    """Another process is running the cell."""
 
 
 @dataclass(frozen=True)
@@ -68,29 +61,14 @@ class Store:
     @contextmanager
     def lock(self, key: CellKey) -> Iterator[None]:
         """Hold the cell, or raise `Busy`. The system lets go of it when the process ends."""
-        path = self.lock_path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path, timeout=_LOOKING)
-        try:
-            lock.acquire(poll_interval=_LOOKING / 20)
-        except Timeout:
-            raise Busy(str(key)) from None
-        try:
+        with hold(self.lock_path(key), str(key)):
+            for path in (self.result_path(key), self.failure_path(key)):
+                remove_leftovers(path.parent, path.name)
             yield
-        finally:
-            lock.release()
 
     def is_running(self, key: CellKey) -> bool:
         """Whether some process holds the cell."""
-        if not self.lock_path(key).exists():
-            return False
-        lock = FileLock(self.lock_path(key), timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            return True
-        lock.release()
-        return False
+        return is_held(self.lock_path(key))
 
     def write_result(self, key: CellKey, result: Mapping[str, Any]) -> None:
         """Write the result whole, and forget failures and the run."""

@@ -69,16 +69,19 @@ def main(threads: int, nice: int) -> None:
 
 def _do(job: dict[str, Any]) -> Outcome:
     store, cell = Store(Path(job["results"])), cell_of(job)
-    _print_to(store.log_path(cell.key))
     try:
-        fill_cell(store, cell, job["study"])
+        # Log and failure belong to who runs the cell, too.
+        with store.lock(cell.key):
+            _print_to(store.log_path(cell.key))
+            try:
+                fill_cell(store, cell, job["study"])
+            except Exception as error:
+                store.write_failure(cell.key, describe_failure(cell, job["study"], error))
+                return Outcome.FAILED
     except Busy:
         return Outcome.BUSY
     except KeyboardInterrupt:
         sys.exit()
-    except Exception as error:
-        store.write_failure(cell.key, describe_failure(cell, job["study"], error))
-        return Outcome.FAILED
     return Outcome.DONE
 
 

@@ -19,6 +19,7 @@ from besselnet.export import (
     export_model,
 )
 from besselnet.hub import save_pretrained
+from besselnet.locking import hold_output
 
 FOLDER = "folder"
 # Of the run's own images.
@@ -64,13 +65,18 @@ def export(
     check_choice("--to", to, (*TARGETS, FOLDER))
     if int8 and to != "onnx":
         raise ValueError(f"--int8 is for --to onnx, not for --to {to}")
+    place = out or run_folder / ("pretrained" if to == FOLDER else f"model{SUFFIXES[to]}")
+    # Before it is waited for: a run that is none, or is not finished, gets no lock beside it.
     run = training.load_run(run_folder)
+    with hold_output(place):
+        _write(run, place, to, int8, bound)
+
+
+def _write(run: training.Run, place: Path, to: str, int8: bool, bound: float) -> None:
     if to == FOLDER:
-        place = out or run_folder / "pretrained"
         save_pretrained(run.model, place, classes=run.classes, about=_about(run))
         typer.echo(f"wrote {place}: load it with besselnet.hub.from_pretrained({str(place)!r})")
         return
-    place = out or run_folder / f"model{SUFFIXES[to]}"
     images, whose = _images(run)
     report = export_model(
         run.model,

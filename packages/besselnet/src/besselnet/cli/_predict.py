@@ -85,7 +85,8 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     with atomic_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        # Names of files need not be UTF-8, rows are.
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
         yield text
         text.detach()
 

@@ -6,6 +6,7 @@ its traceback.
 
 import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -62,6 +63,9 @@ class Program:
 
     def run(self, arguments: list[str]) -> int:
         """Run the command line; its exit code."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Names of classes and files may hold what the terminal, or UTF-8, cannot.
+            sys.stdout.reconfigure(errors="backslashreplace")
 
         def show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
             print(f"{self.name}: warning: {' '.join(str(message).split())}", file=sys.stderr)

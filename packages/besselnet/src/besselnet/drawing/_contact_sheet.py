@@ -10,6 +10,7 @@ from besselnet._pixels import counted
 from besselnet.atomic import atomic_file
 from besselnet.checks import check_count
 from besselnet.data import ImageSet, resize_images
+from besselnet.drawing._style import visible_text
 
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -33,12 +34,12 @@ def contact_sheet(
     sheet = Image.new("RGB", (width, top + len(imageset.classes) * (_TILE + _GAP)), _PAPER)
     draw = ImageDraw.Draw(sheet)
     if title:
-        draw.text((10, 8), title, fill=_INK, font=font)
+        draw.text((10, 8), visible_text(title, 200), fill=_INK, font=font)
     generator = torch.Generator().manual_seed(seed)
     for row, name in enumerate(imageset.classes):
         members = (imageset.labels == row).nonzero()[:, 0]
         y = top + row * (_TILE + _GAP)
-        draw.text((10, y + 16), _shortened(draw, name, font), fill=_INK, font=font)
+        draw.text((10, y + 16), _shortened(draw, visible_text(name), font), fill=_INK, font=font)
         draw.text((10, y + 38), counted(len(members), "image"), fill=_MUTED, font=font)
         shown = members[torch.randperm(len(members), generator=generator)[:per_class]]
         for column, index in enumerate(shown.tolist()):

@@ -16,10 +16,14 @@ from besselnet.drawing._style import (
     WIDTH,
     line_style,
     new_figure,
+    plain_text,
     show,
     write_figure,
 )
 from besselnet.nn import BesselConv2d, evaluating
+
+# Of classes beside a confusion matrix; of more, every second, third, ... is named.
+MOST_NAMES = 60
 
 
 def draw_curves(path: str | Path, rows: Sequence[Mapping[str, float]]) -> None:
@@ -41,15 +45,18 @@ def draw_curves(path: str | Path, rows: Sequence[Mapping[str, float]]) -> None:
 
 def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) -> None:
     """The confusion matrix: rows are the true classes, columns the answers, in counts."""
-    # As wide as any figure; more than a dozen classes need more room for their numbers.
-    side = max(WIDTH, 2.5 + 0.45 * len(classes))
+    # As wide as any figure; more than a dozen classes need more room for their numbers, up to what memory
+    # holds: a thousand classes would take gigabytes.
+    named = min(len(classes), MOST_NAMES)
+    side = max(WIDTH, 2.5 + 0.45 * named)
     figure = new_figure(side, side)
     axes = figure.subplots()
     share = confusion / confusion.sum(1, keepdim=True).clamp(min=1)
     show(axes, share.numpy(), cmap=SEQUENTIAL)
-    ticks = range(len(classes))
-    axes.set_xticks(ticks, classes, rotation=90)
-    axes.set_yticks(ticks, classes)
+    ticks = range(0, len(classes), -(-len(classes) // named))
+    names = [plain_text(classes[i]) for i in ticks]
+    axes.set_xticks(ticks, names, rotation=90)
+    axes.set_yticks(ticks, names)
     axes.set(xlabel="answer", ylabel="true class")
     # Numbers in more cells than this are too small to read.
     if len(classes) <= 30:
@@ -68,7 +75,7 @@ def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
         angles = np.radians([*result.angles, 360.0])
         accuracy = [*result.accuracy, result.accuracy[0]]
         style = line_style(number)._asdict()
-        axes.plot(angles, accuracy, ms=5, label=name, clip_on=False, **style)
+        axes.plot(angles, accuracy, ms=5, label=plain_text(name), clip_on=False, **style)
     axes.set(rmin=0, rmax=1, title="accuracy on images rotated by an angle")
     # The numbers stand above the curves: wherever they are put, some curve passes there.
     shares = (0.25, 0.5, 0.75, 1.0)
@@ -149,7 +156,7 @@ def draw_feature_maps(
     figure = new_figure((2 * WIDTH / columns + 0.5) * len(models))
     parts = figure.subfigures(len(models), 1, squeeze=False)[:, 0]
     for part, (name, model) in zip(parts, models.items()):
-        part.suptitle(name)
+        part.suptitle(plain_text(name))
         pairs = strongest_maps(model, torch.stack([image, rotated]))
         axes = part.subplots(2, columns)
         for row, picture in enumerate((image, rotated)):

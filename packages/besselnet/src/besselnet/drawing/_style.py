@@ -5,9 +5,13 @@ Figures are 8 inches wide and written with 125 dots an inch, 1000 pixels: no let
 """
 
 import io
-from collections.abc import Sequence
+import logging
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -73,10 +77,46 @@ def show(
     return axes.imshow(np.asarray(image), cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
 
 
+def visible_text(text: str, most: int = 40) -> str:
+    """A text from outside (the name of a class or file), of at most `most` characters that can be drawn.
+
+    Control characters and the bytes of names that are not UTF-8 become the replacement character.
+    """
+    cut = text if len(text) <= most else text[: most - 1] + "…"
+    return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") else c for c in cut)
+
+
+def plain_text(text: str, most: int = 40) -> str:
+    """`visible_text` for matplotlib: a dollar begins no formula, an underscore hides no label."""
+    shown = visible_text(text, most).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def attempt(draw: Callable[..., object], path: str | Path, *arguments: Any) -> bool:
+    """``draw(path, *arguments)``, or a line that says why there is no such picture; whether there is one."""
+    try:
+        draw(path, *arguments)
+    except Exception as error:  # Whatever it is, what is shown is worth more than the picture.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        # Not a warning, which may have been made an error.
+        logging.getLogger(__name__).warning("%s is not drawn: %s", path, reason)
+        return False
+    return True
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Without matplotlib's warnings of letters that its font lacks, and of texts that leave no room."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
 def png_bytes(figure: Figure) -> bytes:
     """The figure as PNG."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
+    with _without_remarks():
+        figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
 
 
@@ -85,10 +125,17 @@ def write_figure(path: str | Path, figure: Figure) -> None:
     write_atomically(path, png_bytes(figure))
 
 
-def svg_bytes(figure: Figure) -> bytes:
-    """The figure as SVG; the same figure gives the same bytes."""
+def svg_bytes(figure: Figure, *, letters: bool = False) -> bytes:
+    """The figure as SVG, its text as shapes or as `letters`; the same figure gives the same bytes.
+
+    Elements are named by a hash of what they are: in one page, those of the same name are the same.
+    """
+    fonts = "none" if letters else "path"
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "besselnet"}):
+    with (
+        matplotlib.rc_context({"svg.hashsalt": "besselnet", "svg.fonttype": fonts}),
+        _without_remarks(),
+    ):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 
@@ -120,5 +167,6 @@ def _pixels(figure: Figure, dpi: int) -> NDArray[np.uint8]:
     """(height, width, 3)."""
     figure.set_dpi(dpi)
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    with _without_remarks():
+        canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from besselnet._version import __version__
-from besselnet.atomic import write_atomically
+from besselnet.atomic import write_together
 from besselnet.checks import check_choice, check_number
 from besselnet.export import _parity as parity
 from besselnet.export._classifier import METADATA_FORMAT
@@ -117,12 +117,10 @@ def export_model(
         network = _onnx_network(contents[".onnx"])
         agreement = parity.same_class(model, network, images)
         apart = parity.difference(model, network, images)
-    files = []
+    files = {path.with_suffix(suffix): content for suffix, content in contents.items()}
     # The file that was asked for last: where it is, those that it needs are too.
-    for suffix, content in reversed(contents.items()):
-        files.append(path.with_suffix(suffix))
-        write_atomically(files[-1], content)
-    return ExportReport(tuple(reversed(files)), found, exported.forms, any_size, agreement, apart)
+    write_together(path.parent, {file.name: files[file] for file in reversed(files)})
+    return ExportReport(tuple(files), found, exported.forms, any_size, agreement, apart)
 
 
 def describe(model: nn.Module, images: Tensor, classes: Sequence[str]) -> dict[str, Any]:

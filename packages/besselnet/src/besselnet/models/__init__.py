@@ -20,6 +20,7 @@ from besselnet.models._folder import (
     WEIGHTS_FILE,
     load_network,
     network_config,
+    network_files,
     read_network_config,
     save_network,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "load_network",
     "model_info",
     "network_config",
+    "network_files",
     "outline_model",
     "read_network_config",
     "register_model",

@@ -2,7 +2,9 @@
 weights. Nothing in a folder is ever executed.
 """
 
+import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from besselnet._version import __version__
-from besselnet.atomic import write_atomically, write_json
+from besselnet.atomic import write_together
 from besselnet.models._registry import ModelRecipe
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "WEIGHTS_FILE",
     "load_network",
     "network_config",
+    "network_files",
     "read_network_config",
     "save_network",
 ]
@@ -28,6 +31,8 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 # The layout of a folder. It changes when another version could not read it, or would misread it.
 FORMAT = 2
+# How often, and after how many seconds, to read again what another process is just replacing.
+_TRIES, _PAUSE = 10, 0.02
 _KEYS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("besselnet", "name"), (str, "a text")),
     **dict.fromkeys(("options", "about"), (dict, "an object")),
@@ -88,16 +93,24 @@ def save_network(
         classes: names of the classes.
         about: what a reader should know (data, accuracy, ...): JSON values.
     """
+    write_together(folder, network_files(model, classes, about))
+
+
+def network_files(
+    model: nn.Module,
+    classes: Sequence[str] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> dict[str, bytes]:
+    """What `save_network` writes: the contents of its files, by their names."""
     config = network_config(model, classes, about)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = {
         name: tensor.detach().cpu().contiguous().clone()
         for name, tensor in model.state_dict().items()
     }
+    weights = save(tensors)
+    config["weights"] = f"sha256:{hashlib.sha256(weights).hexdigest()}"
     # The weights first: a config says that they are there.
-    write_atomically(folder / WEIGHTS_FILE, save(tensors))
-    write_json(folder / CONFIG_FILE, config)
+    return {WEIGHTS_FILE: weights, CONFIG_FILE: f"{json.dumps(config, indent=2)}\n".encode()}
 
 
 def read_network_config(folder: str | Path) -> dict[str, Any]:
@@ -138,8 +151,29 @@ def load_network(folder: str | Path) -> nn.Module:
     """The network in a folder that `save_network` wrote, in eval mode.
 
     ``model.recipe`` tells what it was built with, ``model.classes`` the names of the classes (a tuple, or
-    None where they are not known).
+    None where they are not known). Read while `save_network` replaces it, it is the old one or the new.
     """
+    folder = Path(folder)
+    for _ in range(_TRIES):
+        problem = ValueError(
+            f"{folder}: {WEIGHTS_FILE} is not what {CONFIG_FILE} was written with ('weights'): write both "
+            "again"
+        )
+        before, whole = _stamps(folder), _is_whole(folder)
+        model = None
+        try:
+            model = _load(folder)
+        except ValueError as error:
+            problem = error
+        if whole and _stamps(folder) == before:
+            if model is not None:
+                return model
+            break
+        time.sleep(_PAUSE)
+    raise problem
+
+
+def _load(folder: Path) -> nn.Module:
     config = read_network_config(folder)
     shape = {key: config[key] for key in ("in_channels", "num_classes", "image_size")}
     try:
@@ -160,6 +194,27 @@ def load_network(folder: str | Path) -> nn.Module:
     # Past nn.Module's own, which is for tensors and modules.
     object.__setattr__(model, "classes", None if classes is None else tuple(classes))
     return model.eval()
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the weights are those that the config was written with, as far as it says so."""
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        digest = hashlib.sha256()
+        with (folder / WEIGHTS_FILE).open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    except (OSError, ValueError, RecursionError):
+        return True
+    # Folders of earlier versions say nothing.
+    expected = config.get("weights") if isinstance(config, dict) else None
+    return expected in (None, f"sha256:{digest.hexdigest()}")
+
+
+def _stamps(folder: Path) -> list[tuple[int, int, int]]:
+    """What changes when a file is replaced."""
+    found = [path.stat() for path in (folder / CONFIG_FILE, folder / WEIGHTS_FILE) if path.exists()]
+    return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in found]
 
 
 def _first_difference(model: nn.Module, built: nn.Module) -> str | None:

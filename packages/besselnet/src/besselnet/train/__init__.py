@@ -20,7 +20,7 @@ def _is_missing(package: str) -> bool:
 # first picture is to be drawn.
 _missing = [
     package
-    for package in ("lightning_fabric", "torchmetrics", "rich", "matplotlib", "PIL")
+    for package in ("lightning_fabric", "torchmetrics", "rich", "matplotlib", "PIL", "filelock")
     if _is_missing(package)
 ]
 if _missing:
@@ -41,6 +41,7 @@ from besselnet.train._config import (
     read_config,
     to_dict,
 )
+from besselnet.train._digest import ImagesDigest, digest_images
 from besselnet.train._environment import describe_environment, source_digest
 from besselnet.train._evaluate import (
     Evaluation,
@@ -77,6 +78,7 @@ __all__ = [
     "EquivarianceError",
     "Evaluation",
     "History",
+    "ImagesDigest",
     "Interrupted",
     "ModelConfig",
     "NonFiniteLoss",
@@ -93,6 +95,7 @@ __all__ = [
     "default_folder",
     "describe_environment",
     "describe_settings",
+    "digest_images",
     "evaluate",
     "evaluate_rotated",
     "evaluate_run",

@@ -8,6 +8,7 @@ one (on the same number of the same processors).
 
 import csv
 import io
+import logging
 import math
 import random
 import signal
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from besselnet.atomic import write_atomically
+from besselnet.locking import hold_folder
 from besselnet.train._checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -31,6 +33,7 @@ from besselnet.train._checkpoint import (
     save_checkpoint,
 )
 from besselnet.train._config import TrainConfig, changed_settings, to_dict
+from besselnet.train._digest import ImagesDigest, changed_images
 from besselnet.train._evaluate import NonFiniteLoss, evaluate
 from besselnet.train._optimise import (
     CrossEntropy,
@@ -94,6 +97,7 @@ def fit(
     resume: bool = False,
     fabric: "Fabric | None" = None,
     labels: Tensor | None = None,
+    digest: ImagesDigest | None = None,
     metrics: "Mapping[str, Metric] | None" = None,
     quiet: bool = False,
 ) -> History:
@@ -105,15 +109,18 @@ def fit(
             may depend on `set_epoch` and on the global random generators, on nothing else.
         val_batches: evaluated after each epoch; None for no validation.
         config: see `TrainConfig`. Its `batch_size` is for whoever builds the batches.
-        folder: gets the checkpoint, metrics.csv, log.txt; None writes nothing.
+        folder: gets the checkpoint, metrics.csv, log.txt; None writes nothing. One process at a time.
         resume: continue from the checkpoint in `folder`, or from the start if there is none yet.
         fabric: the processes to train on, from `launch`, needed for more than one: each must then
             be given its own share of the same batches.
         labels: all training labels, needed for `class_weights="balanced"`.
+        digest: what the images are (`digest_images`): kept in the checkpoint, and resuming with other
+            images is refused. Without it, other images of the same number go unnoticed.
         metrics: further torchmetrics for the validation, by the name of their column.
         quiet: print nothing.
 
     Raises:
+        Busy: if another process is training in `folder` (`besselnet.locking`).
         NonFiniteLoss: of training, naming the step and the batch, or of validation, naming the epoch.
         Interrupted: after Ctrl-C or SIGTERM, when the state has been saved.
     """
@@ -132,11 +139,13 @@ def fit(
     criterion = CrossEntropy(config.class_weights, config.label_smoothing, labels)
     place = Path(folder) if folder is not None and fabric.is_global_zero else None
     quiet = quiet or not fabric.is_global_zero
-    training = _Training(
-        model, train_batches, val_batches, config, place, fabric, criterion, metrics, quiet
-    )
-    training.restore(resume)
-    return training.run()
+    with nullcontext() if place is None else hold_folder(place):
+        training = _Training(
+            *(model, train_batches, val_batches, config, place, fabric, criterion, metrics),
+            *(digest, quiet),
+        )
+        training.restore(resume)
+        return training.run()
 
 
 @dataclass
@@ -151,6 +160,7 @@ class _Training:
     fabric: "Fabric"
     criterion: CrossEntropy
     metrics: "Mapping[str, Metric] | None"
+    digest: ImagesDigest | None
     quiet: bool
 
     def __post_init__(self) -> None:
@@ -161,8 +171,6 @@ class _Training:
         self.best_weights: dict[str, Tensor] = {}
         self.history = History()
         self.total_steps = config.epochs * math.ceil(len(self.train_batches) / config.accumulate)
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
 
     def run(self) -> History:
         history = self.history
@@ -374,6 +382,8 @@ class _Training:
             "history": asdict(self.history),
             "precision": self.fabric.strategy.precision.state_dict(),
         }
+        if self.digest is not None:
+            groups["images"], values["images"] = self.digest.tensors, self.digest.about
         try:
             save_checkpoint(self.folder / CHECKPOINT_NAME, Checkpoint(groups, values))
         except OSError as error:
@@ -396,6 +406,7 @@ class _Training:
         found = self.fabric.broadcast(found)
         if found is None:
             return
+        self._check_images(found)
         changes = changed_settings(found.values["train"], to_dict(self.config))
         if found.values["batches"] != len(self.train_batches):
             changes.append(
@@ -410,6 +421,32 @@ class _Training:
         if self.average is not None:
             self.average.module.load_state_dict(found.groups["average"])
         self.fabric.strategy.precision.load_state_dict(found.values["precision"])
+
+    def _check_images(self, found: Checkpoint) -> None:
+        """Refuse a checkpoint of other images than these, where both are known."""
+        if self.digest is None:
+            return
+        if "images" not in found.values:
+            # Of an earlier version, or of a call without a digest. The next checkpoint has one.
+            if self.folder is not None:
+                logging.getLogger(__name__).warning(
+                    "%s does not say what its images were: whether they have changed is not known",
+                    self.folder / CHECKPOINT_NAME,
+                )
+            return
+        try:
+            trained_on = ImagesDigest(found.values["images"], found.groups["images"])
+            changes = changed_images(trained_on, self.digest)
+        except (LookupError, TypeError) as error:
+            raise ValueError(
+                f"{CHECKPOINT_NAME} does not say what its images were: {error!r}"
+            ) from None
+        if changes:
+            where = "the training" if self.folder is None else str(self.folder)
+            raise ValueError(
+                f"cannot resume {where}: its images have changed: {', '.join(changes)}; "
+                "restore them, or train in another folder"
+            )
 
     def _write_metrics(self) -> None:
         """Write metrics.csv anew from the history, so that it never disagrees with the state."""

@@ -64,7 +64,7 @@ def evaluate_run(
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
     if not rotated:
         return report
-    from besselnet.drawing import draw_rotated
+    from besselnet.drawing import attempt, draw_rotated
 
     networks = {"trained": run.model}
     if untrained:
@@ -89,8 +89,9 @@ def evaluate_run(
     for name, network in networks.items():
         shown = watched(batches, f"rotating, {name}", stream=stream)
         curves[name] = evaluate_rotated(network, shown, rotate, angles=angles)
+    path = run.folder / "rotated.png"
+    picture = str(path) if attempt(draw_rotated, path, curves) else None
     by_network = {name: curve.to_dict() for name, curve in curves.items()}
-    picture = _drawn(run.folder / "rotated.png", draw_rotated, curves)
     return {**report, "rotated": {"images": len(images), **by_network}, "picture": picture}
 
 
@@ -102,7 +103,7 @@ def inspect_run(run: Run) -> dict[str, Any]:
     The equivariance error at an angle is the change of the logits, relative to the logits, when
     smooth random images (which rotate without interpolation) are rotated by that angle.
     """
-    from besselnet.drawing import draw_filters, learned_filters
+    from besselnet.drawing import attempt, draw_filters, learned_filters
 
     built_for = {
         "in_channels": run.in_channels,
@@ -116,7 +117,7 @@ def inspect_run(run: Run) -> dict[str, Any]:
         raise not_finite()
     filters = learned_filters(run.model)
     path = run.folder / "filters.png"
-    picture = None if filters is None else _drawn(path, draw_filters, filters)
+    drawn = filters is not None and attempt(draw_filters, path, filters)
     return {
         "model": name,
         "options": run.config.model.options,
@@ -129,23 +130,13 @@ def inspect_run(run: Run) -> dict[str, Any]:
         "angles": list(curve.angles),
         "equivariance_error": list(curve.errors),
         "worst_equivariance_error": max(curve.errors),
-        "filters": picture,
+        "filters": str(path) if drawn else None,
         "layers": [
             {"name": name, "kind": type(module).__name__, "parameters": own}
             for name, module in run.model.named_modules()
             if (own := sum(parameter.numel() for parameter in module.parameters(recurse=False)))
         ],
     }
-
-
-def _drawn(path: Path, draw: Callable[[Path, Any], None], content: Any) -> str | None:
-    """The picture's path, or a warning and None where it cannot be written: the numbers do not need it."""
-    try:
-        draw(path, content)
-    except OSError as error:
-        warnings.warn(f"{path} is not drawn: {error.strerror or error}", stacklevel=3)
-        return None
-    return str(path)
 
 
 def predict(run: Run, paths: Iterable[Path | str], *, batch_size: int = 64) -> Iterator[Prediction]:

@@ -2,13 +2,16 @@
 
 config.json       everything that decides the outcome (`RunConfig`), all options of the network included
 environment.json  versions, kind of machine, seed, commit
-log.txt, metrics.csv, curves.png
-checkpoint.safetensors   the state of the training, for resuming
-results.json, confusion.png   on the test images (or the validation images, if no test)
+log.txt, metrics.csv
+checkpoint.safetensors   the state of the training, for resuming, and a digest of its images
 model/config.json, model/model.safetensors   the trained network (`besselnet.models.save_network`)
+results.json      on the test images (or the validation images, if no test)
+curves.png, confusion.png
+.lock             held by the process that writes all this
 """
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from besselnet.data import (
     Splits,
     load_data,
 )
+from besselnet.locking import hold_folder
 from besselnet.models import CONFIG_FILE, create_model, load_network, save_network
 from besselnet.train._config import (
     DataConfig,
@@ -39,6 +43,7 @@ from besselnet.train._config import (
     resolve_options,
     to_dict,
 )
+from besselnet.train._digest import digest_images
 from besselnet.train._environment import describe_environment
 from besselnet.train._evaluate import evaluate
 from besselnet.train._fit import fit
@@ -128,8 +133,12 @@ def train_run(
             settings do not come in.
         folder: new, or that of an earlier call with the same `config` if `resume`.
         images: to train and test on; those that `config.data` names are then not loaded.
-        resume: continue where an earlier call stopped, at whatever moment that was.
+        resume: continue where an earlier call stopped, at whatever moment that was. Refused if the images
+            have changed since.
         quiet: print nothing.
+
+    Raises:
+        Busy: if another process is filling `folder` (`besselnet.locking`).
     """
     folder = Path(folder)
     # Before further processes exist, so that a mistake ends in one clear message.
@@ -139,6 +148,13 @@ def train_run(
         raise ValueError("model.name='': must name a network, see besselnet.models.list_models()")
     config = resolve_options(config)
     check_processes(config.train)
+    # The others of several processes write nothing.
+    with hold_folder(folder) if is_first_process() else nullcontext():
+        return _fill(config, folder, images, resume, quiet)
+
+
+def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, quiet: bool) -> Run:
+    """`train_run`, in a folder that no other process writes to."""
     prepared = None
     if is_first_process():
         _check_folder(config, folder, resume)
@@ -148,7 +164,6 @@ def train_run(
     splits, model = prepared or _prepare(config, images)
     train = splits.train
     if fabric.is_global_zero:
-        folder.mkdir(parents=True, exist_ok=True)
         about = {**describe_environment(), "seed": config.train.seed}
         write_json(folder / "environment.json", about)
         write_json(folder / "config.json", to_dict(config))
@@ -180,24 +195,28 @@ def train_run(
         resume=resume,
         fabric=fabric,
         labels=train.labels,
+        digest=digest_images(splits),
         quiet=quiet,
     )
+    if fabric.is_global_zero:
+        # At once: whatever fails from here on, the network is there.
+        save_network(model, folder / "model", classes=train.classes)
     results = {
         name: evaluate(model, batches(part, False), autocast=fabric.autocast)
         for name, part in splits.parts().items()
         if name != "train"
     }
     if fabric.is_global_zero:
-        # matplotlib takes half a second to import.
-        from besselnet.drawing import draw_confusion, draw_curves
-
-        draw_curves(folder / "curves.png", history.rows)
-        if results:
-            found = {name: result.to_dict(train.classes) for name, result in results.items()}
+        found = {name: result.to_dict(train.classes) for name, result in results.items()}
+        if found:
             write_json(folder / "results.json", found)
+        # matplotlib takes half a second to import.
+        from besselnet.drawing import attempt, draw_confusion, draw_curves
+
+        attempt(draw_curves, folder / "curves.png", history.rows)
+        if results:
             shown = results.get("test") or results["val"]
-            draw_confusion(folder / "confusion.png", shown.confusion, train.classes)
-        save_network(model, folder / "model", classes=train.classes)
+            attempt(draw_confusion, folder / "confusion.png", shown.confusion, train.classes)
     fabric.barrier()
     return Run(folder, config, model.eval(), train.channels, train.image_size[0], train.classes)
 
