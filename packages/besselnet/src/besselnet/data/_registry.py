@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from besselnet._pixels import check_image_size
 from besselnet.checks import check_count
 from besselnet.data._download import Download, fetch, verify
 from besselnet.data._files import cache_folder
@@ -91,7 +92,7 @@ def load_data(
     A registered name goes before a path of the same spelling; write "./mnist" for the folder.
     """
     if image_size is not None:
-        check_count("image_size", image_size)
+        check_image_size(image_size)
     check_count("seed", seed, least=0)
     path = Path(name_or_path).expanduser()
     place: Path | None
