@@ -16,24 +16,26 @@ PACKAGE = Path(besselnet.__file__).parent
 MAY_IMPORT = {
     "atomic": set(),
     "checks": set(),
-    "_pixels": {"checks"},
+    "untrusted": set(),
+    "_pixels": {"checks", "untrusted"},
     "core": set(),
     "functional": {"checks", "core"},
     "nn": {"checks", "core", "functional"},
-    "models": {"atomic", "checks", "functional", "nn"},
+    "models": {"atomic", "checks", "functional", "nn", "untrusted"},
     "testing": {"checks", "functional", "nn"},
     "conversion": {"checks", "functional", "nn", "testing"},
-    "export": {"_pixels", "atomic", "checks", "functional", "models", "nn"},
-    "hub": {"_pixels", "atomic", "models"},
-    "data": {"_pixels", "atomic", "checks", "functional"},
+    "export": {"_pixels", "atomic", "checks", "functional", "models", "nn", "untrusted"},
+    "hub": {"_pixels", "atomic", "models", "untrusted"},
+    "data": {"_pixels", "atomic", "checks", "functional", "untrusted"},
     "drawing": {"_pixels", "atomic", "checks", "data", "nn"},
     "train": {
         *("atomic", "checks", "data", "drawing", "export", "functional", "models", "nn", "testing"),
+        "untrusted",
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "cli": {
         *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "models"),
-        "train",
+        *("train", "untrusted"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from besselnet.checks import check_choice, check_count
-from besselnet.untrusted import check_file, reading
+from besselnet.untrusted import LARGEST_IMAGE_SIZE, check_file, reading
 
 Array = np.ndarray
 
@@ -33,9 +33,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 RESIZES = ("fit", "crop", "stretch")
 # The default of `max_pixels`: decoded, and resized with 4 bytes a value, an image needs less than 1 GB.
 MAX_PIXELS = 50_000_000
-# Of an image, and of what it is resized to.
 LONGEST_SIDE = 65_535
-LARGEST_IMAGE_SIZE = 10_000
 _READING = ("resize", "bits", "page", "max_pixels")
 # As Pillow calls them; a camera's MPO is opened as JPEG. Other formats may run other programs.
 _FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
@@ -112,7 +110,7 @@ def read_pixels(
     stream, label = (io.BytesIO(source), name) if isinstance(source, bytes) else (source, source)
     with reading(label or "image"), _own_limit(image_library), _opened(stream) as opened:
         _turn_to_page(opened, page)
-        _check_pixels(*opened.size, max_pixels or MAX_PIXELS)
+        _check_pixels(opened.size, max_pixels or MAX_PIXELS)
         pixels = _decode(opened)
         top = 2 ** (bits or 16) - 1
         if pixels.dtype == np.uint16 and pixels.max() > top:
@@ -272,7 +270,8 @@ def _opened(stream: Path | str | io.BytesIO) -> Any:
     raise ValueError(f"{what}: must be PNG, JPEG, TIFF or WebP")
 
 
-def _check_pixels(width: int, height: int, most: int) -> None:
+def _check_pixels(size: tuple[int, int], most: int) -> None:
+    width, height = size
     if width * height > most:
         raise ValueError(
             f"has {width}x{height} pixels, more than max_pixels={most}: to read it, "

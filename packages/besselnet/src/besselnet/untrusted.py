@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "LARGEST_IMAGE_SIZE",
     "MOST_BYTES",
     "check_file",
     "check_keys",
@@ -25,6 +26,8 @@ __all__ = [
     "reading",
 ]
 
+# Side in pixels that images may be resized to, and networks be built for by a file.
+LARGEST_IMAGE_SIZE = 10_000
 # What an archive may unpack to, unless it is larger itself.
 MOST_BYTES = 1_000_000_000
 _MOST_JSON = 64_000_000

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -83,12 +84,15 @@ class _Style(NamedTuple):
 def draw_figures(tables: Sequence[Table]) -> Figures:
     """Every figure for which there are results; sizes also from the paper alone."""
     figures = Figures()
-    # The many rows of an ablation would take the colours of the paper's families.
-    for beside_paper in (True, False):
-        group = [table for table in tables if table.is_paper == beside_paper]
-        styles = _styles(list(dict.fromkeys(row for table in group for row in table.rows)))
-        for table in group:
-            figures.drawings += _draw_table(table, styles)
+    # Names are text, not formulas, also with signs of money and letters that the font does not have.
+    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        # The many rows of an ablation would take the colours of the paper's families.
+        for beside_paper in (True, False):
+            group = [table for table in tables if table.is_paper == beside_paper]
+            styles = _styles(list(dict.fromkeys(row for table in group for row in table.rows)))
+            for table in group:
+                figures.drawings += _draw_table(table, styles)
     return figures
 
 
@@ -116,7 +120,8 @@ def _draw_table(table: Table, styles: dict[RowKey, _Style]) -> list[Drawing]:
 
 def _drawing(section: str, column: ColumnKey, figure: Figure, ran: bool = True) -> Drawing:
     title = column.full_title.strip()
-    file = re.sub(r"[^a-z0-9]+", "-", f"{section} {title}".lower()).strip("-") + ".svg"
+    # File systems take names of 255 bytes.
+    file = re.sub(r"[^a-z0-9]+", "-", f"{section} {title}".lower()).strip("-")[:200] + ".svg"
     return Drawing(
         section,
         title,
@@ -235,7 +240,9 @@ def _draw_sizes(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figur
 def _size(width: float, height: float, entries: Sequence[Entry]) -> tuple[float, float]:
     """In inches: so much for the axes, and room for the legend beside them."""
     titles = {entry.row.title for entry in entries}
-    return width + 0.5 + 0.075 * max(map(len, titles)), max(height, 0.3 + 0.19 * len(titles))
+    return width + 0.5 + 0.075 * min(max(map(len, titles)), 200), max(
+        height, 0.3 + 0.19 * len(titles)
+    )
 
 
 def _with_legend(figure: Figure) -> Figure:

@@ -4,6 +4,7 @@ What the network is, takes and answers is in the file itself, as JSON under the 
 metadata: what ``besselnet.models.network_config`` says of it, and how image files are to be read.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -104,17 +105,14 @@ class OnnxClassifier:
                 "this besselnet: use the version that wrote it"
             )
         check_keys(where, facts, _FACTS)
-        outputs = self.session.get_outputs()[0].shape[-1:]
-        classes = facts["classes"] or []
-        if not all(isinstance(name, str) for name in classes):
-            raise ValueError(f"{where}: 'classes' must be a list of texts")
-        if classes and outputs != [len(classes)]:
-            raise ValueError(f"{where}: 'classes' has {len(classes)} names for {outputs} logits")
+        if not all(isinstance(name, str) for name in facts["classes"] or ()):
+            raise ValueError(f"{where}: 'classes' must be a list of texts or null")
         try:
+            check_count("in_channels", facts["in_channels"])
             check_image_size(facts["image_size"])
             check_choice("resize", facts["resize"], RESIZES)
             how = {key: facts.get(key) for key in ("bits", "page", "max_pixels")}
-            check_reading(channels=facts["in_channels"], **how)
+            check_reading(**how)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
         return dict(facts)
@@ -128,8 +126,12 @@ class OnnxClassifier:
         except Exception as error:  # onnxruntime's own exceptions share no base class
             reason = str(error).splitlines()[0]
             raise ValueError(f"{self.path} cannot take {batch.shape}: {reason}") from None
-        if logits.ndim != 2 or len(logits) != len(batch):
-            raise ValueError(f"{self.path} answers {logits.shape} for {len(batch)} images")
+        classes = len(self.classes) or math.prod(logits.shape[1:])
+        if logits.shape != (len(batch), classes):
+            raise ValueError(
+                f"{self.path}: logits of {len(batch)} images and {classes} 'classes' have the shape "
+                f"{logits.shape}"
+            )
         return logits
 
     def probabilities(self, images: Array) -> Array:

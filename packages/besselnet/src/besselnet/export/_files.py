@@ -91,7 +91,7 @@ def export_model(
         images: (N, C, H, W), floats in [0, 1]: what the network takes.
         real: whether they are images of the kind that the network is for, or random ones for want of them.
         classes: names of the classes, for whoever uses the file.
-        resize, bits, page, max_pixels: how image files are to be read, as in ``besselnet.data.load_data`` for a folder.
+        resize, bits, page, max_pixels: how image files are to be read, as by ``besselnet.data.load_data``.
         int8: for "onnx", 8-bit weights and activations, whose ranges are taken from `images`.
         bound: on the difference of the logits, relative to the largest of them or to 1.
     """

@@ -18,6 +18,7 @@ from besselnet.models._create import (
 from besselnet.models._folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
+    check_finite,
     load_network,
     network_config,
     read_network_config,
@@ -41,6 +42,7 @@ __all__ = [
     "ModelDescription",
     "ModelInfo",
     "ModelRecipe",
+    "check_finite",
     "count_parameters",
     "create_model",
     "describe_model",
