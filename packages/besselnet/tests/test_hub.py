@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -376,3 +377,12 @@ def test_the_shipped_networks_recognise_digits_upright_and_turned(name):
             right = model(rotate_images(images, angle)).argmax(1) == labels
             # 96% and more of 1 000 images and more at the end of training; of 200, two standard errors less.
             assert right.double().mean() > 0.93
+
+
+def test_text_in_a_card_is_text(tmp_path):
+    about = {"<b>data": "<script>alert(1)</script> | [x](javascript:0)\n# title"}
+    save_pretrained(trained(), tmp_path, classes=["a|b", "<i>", "[c](d)"], about=about)
+    card = (tmp_path / "README.md").read_text()
+    assert not re.search(r"<[a-z/]|[^\\]\]\(", card)
+    rows = [line for line in card.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3}

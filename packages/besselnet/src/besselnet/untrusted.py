@@ -118,7 +118,7 @@ def check_keys(
         for section in sections:
             found = found[section]
         if last not in found:
-            raise ValueError(f"{where}: has no {key!r}, must be {words}")
+            raise ValueError(f"{where}: has no {key!r}: must be {words}")
         value = found[last]
         number = isinstance(value, int | float)
         if (
@@ -126,7 +126,7 @@ def check_keys(
             or (isinstance(value, bool) and kind is not bool)
             or (number and not abs(value) <= _LARGEST_NUMBER)
         ):
-            raise ValueError(f"{where}: {key!r} is {reprlib.repr(value)}, must be {words}")
+            raise ValueError(f"{where}: {key!r} is {reprlib.repr(value)}: must be {words}")
 
 
 def csv_cell(text: str) -> str:

@@ -27,6 +27,8 @@ _HUES = {
 _OWN_HUE = "RdPu"
 # More methods than this in one hue cannot be told apart by it.
 _MOST_IN_A_HUE = 5
+# Letters in a legend.
+_LONGEST = 80
 _MARKERS = "osD^vPX*<>hp"
 
 
@@ -152,7 +154,7 @@ def _draw_curves(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figu
                     [scale * value for value in curve[name]],
                     color=styles[entry.row].colour,
                     linewidth=1.0,
-                    label=entry.row.title if i == 0 else None,
+                    label=_label(entry.row) if i == 0 else None,
                 )
         title = name.replace("_", " ").replace("train", "training").replace("val", "validation")
         axes.set(xlabel="epoch", title=title + (", %" if "accuracy" in name else ""))
@@ -183,7 +185,7 @@ def _draw_costs(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figur
                     fmt=styles[entry.row].marker,
                     capsize=3,
                     color=styles[entry.row].colour,
-                    label=entry.row.title,
+                    label=_label(entry.row),
                 )
         axes.set(xlabel=label, xscale="log")
         # Wide enough that a few near values do not look far apart, nor a single one strange.
@@ -229,7 +231,7 @@ def _draw_sizes(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figur
                     linewidth=width,
                 )
                 sizes |= {count for count, _ in points}
-        axes.plot([], [], color=style.colour, marker=style.marker, label=row.title)
+        axes.plot([], [], color=style.colour, marker=style.marker, label=_label(row))
     axes.set(xlabel="training images", ylabel="accuracy, %", xscale="log")
     axes.set_xticks(sorted(sizes), [f"{count:,}" for count in sorted(sizes)])
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -239,10 +241,13 @@ def _draw_sizes(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figur
 
 def _size(width: float, height: float, entries: Sequence[Entry]) -> tuple[float, float]:
     """In inches: so much for the axes, and room for the legend beside them."""
-    titles = {entry.row.title for entry in entries}
-    return width + 0.5 + 0.075 * min(max(map(len, titles)), 200), max(
-        height, 0.3 + 0.19 * len(titles)
-    )
+    titles = {_label(entry.row) for entry in entries}
+    return width + 0.5 + 0.075 * max(map(len, titles)), max(height, 0.3 + 0.19 * len(titles))
+
+
+def _label(row: RowKey) -> str:
+    """The title of a row, short enough for a legend."""
+    return row.title if len(row.title) <= _LONGEST else f"{row.title[:_LONGEST]}…"
 
 
 def _with_legend(figure: Figure) -> Figure:

@@ -216,6 +216,8 @@ def _read_result(path: Path) -> dict[str, Any] | None:
         raise ValueError(f"{path}: 'notes' must be a list of texts")
     if not isinstance(values["model"].get("options", {}), dict):
         raise ValueError(f"{path}: 'model.options' must be an object")
+    if not isinstance(values["config"]["model"].get("name", ""), str):
+        raise ValueError(f"{path}: 'config.model.name' must be a text")
     curve = values["curve"]
     for name, numbers in curve.items():
         good = isinstance(numbers, list) and len(numbers) == len(curve["epoch"]) > 0

@@ -4,6 +4,7 @@ weights. Nothing in a folder is ever executed.
 
 import json
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def read_network_config(folder: str | Path) -> dict[str, Any]:
     check_keys(path, config, _KEYS)
     classes, count = config["classes"], config["num_classes"]
     if not all(isinstance(name, str) for name in classes or ()):
-        raise ValueError(f"{path}: 'classes' must be a list of texts or null")
+        raise ValueError(f"{path}: 'classes' is {reprlib.repr(classes)}: must be a list of texts")
     if classes is not None and len(classes) != count:
         raise ValueError(f"{path}: 'classes' has {len(classes)} names for {count} classes")
     return config
