@@ -146,8 +146,8 @@ def test_damaged_folders_say_what_is_wrong(tmp_path):
         tmp_path / "empty": "holds no trained network: it has no config.json",
         tmp_path / "text": "config.json: Expecting property name",
         missing: "it has no model.safetensors",
-        folder("list", config=[1]): "does not describe a network: it has no 'format'",
-        folder("nameless", config=without("name")): "it has no 'name'",
+        folder("list", config=[1]): "config.json: must hold a JSON object",
+        folder("nameless", config=without("name")): "config.json: has no 'name'",
         folder(
             "older", config={**good, "format": 1}
         ): "format 1 of besselnet 0.1.0 is not readable",

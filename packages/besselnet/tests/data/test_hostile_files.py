@@ -152,6 +152,13 @@ def test_arrays_that_claim_what_is_not_there_are_refused(tmp_path, shape):
     refused(lambda: load_data(path), "own.npz", "x.npy")
 
 
+def test_pixels_that_changed_in_an_archive_are_noticed(tmp_path):
+    path = tmp_path / "own.npz"
+    np.savez(path, x=np.full((10, 8, 8), 77, np.uint8), y=np.arange(10) % 2)
+    path.write_bytes(path.read_bytes().replace(bytes([77] * 640), bytes([77] * 639 + [78])))
+    refused(lambda: load_data(path), "own.npz", "x.npy")
+
+
 def test_an_unpacked_archive_may_be_as_large_as_is_said(tmp_path):
     path = tmp_path / "own.npz"
     x = np.zeros((200, 16, 16), np.uint8)

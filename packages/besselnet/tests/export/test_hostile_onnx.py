@@ -66,6 +66,21 @@ def test_metadata_that_is_no_object_is_named(tmp_path, text):
     refused(lambda: OnnxClassifier(path), "a.onnx")
 
 
+def test_damaged_files_are_named_and_nothing_is_printed(tmp_path, capfd):
+    good = write_network(tmp_path / "good.onnx", FACTS).read_bytes()
+    lines = []
+    for place in range(0, len(good), 7):
+        path = tmp_path / "bad.onnx"
+        path.write_bytes(good[:place] + b"\xff" + good[place + 1 :])
+        try:
+            OnnxClassifier(path)
+        except ValueError as error:
+            lines.append(str(error))
+    assert lines
+    assert all("bad.onnx" in line and "\n" not in line for line in lines)
+    assert capfd.readouterr().out == ""
+
+
 @pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
 def test_what_is_no_file_is_refused(tmp_path, kind):
     path = make_special(tmp_path / "a.onnx", kind)

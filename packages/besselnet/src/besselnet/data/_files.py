@@ -119,7 +119,8 @@ def read_arrays(path: Path, max_bytes: int = MOST_BYTES) -> dict[str, np.ndarray
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    with reading(f"{archive.filename}: {member.filename}"), archive.open(member) as file:
+    place = f"{archive.filename}: {member.filename}"
+    with reading(place), archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         read_header = {
             (1, 0): np.lib.format.read_array_header_1_0,
@@ -132,7 +133,8 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
                 f"claims {claimed:,} bytes in the shape {shape} of {kind}, and has "
                 f"{member.file_size - file.tell():,}"
             )
-        file.seek(0)
+    # Opened again: the checksum is that of a file read without a step back.
+    with reading(place), archive.open(member) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 

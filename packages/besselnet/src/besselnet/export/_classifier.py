@@ -23,7 +23,7 @@ from besselnet._pixels import (
     reading_options,
 )
 from besselnet.checks import check_choice, check_count
-from besselnet.untrusted import check_file, check_keys, parse_json
+from besselnet.untrusted import check_file, check_keys, parse_json, reading
 
 METADATA_KEY = "besselnet"
 # The layout of the metadata. It changes when an older besselnet could not read a newer file.
@@ -80,7 +80,10 @@ class OnnxClassifier:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads or 0
         try:
-            self.session = runtime.InferenceSession(path.read_bytes(), options, [provider])
+            # Another attempt on the CPU, of which onnxruntime prints a report, is for other devices.
+            again = {"enable_fallback": int(device != "cpu")}
+            content = path.read_bytes()
+            self.session = runtime.InferenceSession(content, options, [provider], **again)
         except Exception as error:  # onnxruntime's own exceptions share no base class
             reason = str(error).splitlines()[0]
             raise ValueError(f"{path} is not a readable ONNX file: {reason}") from None
@@ -91,7 +94,9 @@ class OnnxClassifier:
         self.image_size: int = self.facts["image_size"]
 
     def _read_facts(self, path: Path) -> dict[str, Any]:
-        text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+        with reading(path):
+            text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+            self._input = self.session.get_inputs()[0].name
         if text is None:
             raise ValueError(
                 f"{path} does not say what it takes: `besselnet export` has not written it"
@@ -119,10 +124,9 @@ class OnnxClassifier:
 
     def logits(self, images: Array) -> Array:
         """Images (N, C, H, W), floats in [0, 1], to logits (N, classes)."""
-        name = self.session.get_inputs()[0].name
         batch = np.ascontiguousarray(images, np.float32)
         try:
-            logits: Array = self.session.run(None, {name: batch})[0]
+            logits: Array = self.session.run(None, {self._input: batch})[0]
         except Exception as error:  # onnxruntime's own exceptions share no base class
             reason = str(error).splitlines()[0]
             raise ValueError(f"{self.path} cannot take {batch.shape}: {reason}") from None
