@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -145,8 +146,8 @@ def test_damaged_folders_say_what_is_wrong(tmp_path):
         tmp_path / "empty": "holds no trained network: it has no config.json",
         tmp_path / "text": "config.json: Expecting property name",
         missing: "it has no model.safetensors",
-        folder("list", config=[1]): "does not describe a network: it has no 'format'",
-        folder("nameless", config=without("name")): "it has no 'name'",
+        folder("list", config=[1]): "config.json: must hold a JSON object",
+        folder("nameless", config=without("name")): "config.json: has no 'name'",
         folder(
             "older", config={**good, "format": 1}
         ): "format 1 of besselnet 0.1.0 is not readable",
@@ -377,3 +378,12 @@ def test_the_shipped_networks_recognise_digits_upright_and_turned(name):
             right = model(rotate_images(images, angle)).argmax(1) == labels
             # 96% and more of 1 000 images and more at the end of training; of 200, two standard errors less.
             assert right.double().mean() > 0.93
+
+
+def test_text_in_a_card_is_text(tmp_path):
+    about = {"<b>data": "<script>alert(1)</script> | [x](javascript:0)\n# title"}
+    save_pretrained(trained(), tmp_path, classes=["a|b", "<i>", "[c](d)"], about=about)
+    card = (tmp_path / "README.md").read_text()
+    assert not re.search(r"<[a-z/]|[^\\]\]\(", card)
+    rows = [line for line in card.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3}

@@ -99,8 +99,10 @@ def make_result(
         "notes": list(notes),
         "model": {"name": model, "parameters": 1000, "multiply_adds": 2000},
         "seconds": {"training": 30.0 + seed},
+        "config": {"images": {}, "model": {}, "train": {}},
         "curve": {
             "epoch": [1, 2],
+            "step": [10, 20],
             "train_loss": [1.0, 0.5],
             "train_accuracy": [0.5, accuracy],
             "seconds": [10.0 + seed, 20.0 + seed],

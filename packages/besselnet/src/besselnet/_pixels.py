@@ -10,13 +10,13 @@
 | 16-bit RGB (PNG) | 3 channels, uint8: Pillow keeps the upper 8 bits |
 | EXIF orientation | applied, so the picture is what a viewer shows |
 | several pages or frames | the one that `page` names, refused without it |
+
+Pillow is asked for these formats alone, and decodes no image that has more than `max_pixels` pixels.
 """
 
 import importlib
 import io
-import struct
-import zipfile
-import zlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,13 +24,25 @@ from typing import Any
 
 import numpy as np
 
-from besselnet.checks import check_choice, check_count
+from besselnet.checks import LARGEST_SIDE, check_choice, check_count
+from besselnet.untrusted import check_file, reading
 
 Array = np.ndarray
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 RESIZES = ("fit", "crop", "stretch")
-_READING = ("resize", "bits", "page")
+# The default of `max_pixels`: decoded, and resized with 4 bytes a value, an image needs less than 1 GB.
+MAX_PIXELS = 50_000_000
+LONGEST_SIDE = 65_535
+_READING = ("resize", "bits", "page", "max_pixels")
+# As Pillow calls them; a camera's MPO is opened as JPEG. Other formats may run other programs.
+_FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
+_OTHER_FORMATS = {
+    **dict.fromkeys((b"%!PS", b"\xc5\xd0\xd3\xc6"), "EPS"),
+    b"GIF8": "GIF",
+    b"BM": "BMP",
+    b"%PDF": "PDF",
+}
 _GREY = ("1", "L", "LA", "La")
 _DEEP = ("I;16", "I;16L", "I;16B", "I;16N", "I", "F")
 _COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV")
@@ -44,13 +56,13 @@ def reading_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Files with an image's suffix under `folder`, at any depth, sorted; hidden ones left out."""
+    """What has an image's suffix under `folder`, at any depth, sorted; hidden ones and folders left out."""
 
     def hidden(path: Path) -> bool:
         return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
     found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return sorted(path for path in found if path.is_file() and not hidden(path))
+    return sorted(path for path in found if not path.is_dir() and not hidden(path))
 
 
 def list_images(paths: Iterable[Path | str]) -> Iterator[Path]:
@@ -67,9 +79,11 @@ def read_image(
     resize: str = "fit",
     bits: int | None = None,
     page: int | None = None,
+    max_pixels: int | None = None,
 ) -> Array:
     """(C, image_size, image_size) float32 in [0, 1]; `ValueError` or `OSError` for an unreadable file."""
-    pixels = scale_depth(read_pixels(path, channels=channels, page=page, bits=bits), bits)
+    how: dict[str, Any] = {"page": page, "bits": bits, "max_pixels": max_pixels}
+    pixels = scale_depth(read_pixels(path, channels=channels, **how), bits)
     resized = resize_pixels(pixels, image_size, resize)
     return resized.astype(np.float32) / np.float32(255 if resized.dtype == np.uint8 else 1)
 
@@ -80,18 +94,23 @@ def read_pixels(
     channels: int | None = None,
     bits: int | None = None,
     page: int | None = None,
+    max_pixels: int | None = None,
     name: str | None = None,
 ) -> Array:
     """(C, H, W) uint8, uint16 for grey values of more than 8 bits, or float32 in [0, 1].
 
     `source` is a path, or the bytes of a file called `name`. `channels` asks for 1 or 3 in place of what
-    the file has. Values of more than `bits` bits are refused.
+    the file has. Values of more than `bits` bits are refused, and images of more than `max_pixels` pixels
+    before they are decoded.
     """
-    check_reading(channels=channels, bits=bits, page=page)
+    check_reading(channels=channels, bits=bits, page=page, max_pixels=max_pixels)
     image_library = pillow()
+    if not isinstance(source, bytes):
+        check_file(source)
     stream, label = (io.BytesIO(source), name) if isinstance(source, bytes) else (source, source)
-    with reading(label or "image"), image_library.open(stream) as opened:
+    with reading(label or "image"), _own_limit(image_library), _opened(stream) as opened:
         _turn_to_page(opened, page)
+        _check_pixels(opened.size, max_pixels or MAX_PIXELS)
         pixels = _decode(opened)
         top = 2 ** (bits or 16) - 1
         if pixels.dtype == np.uint16 and pixels.max() > top:
@@ -109,7 +128,11 @@ def scale_depth(pixels: Array, bits: int | None = None) -> Array:
 
 
 def check_reading(
-    *, channels: int | None = None, bits: int | None = None, page: int | None = None
+    *,
+    channels: int | None = None,
+    bits: int | None = None,
+    page: int | None = None,
+    max_pixels: int | None = None,
 ) -> None:
     """Refuse values that `read_pixels` does not know."""
     if channels not in (None, 1, 3):
@@ -118,6 +141,8 @@ def check_reading(
         raise ValueError(f"bits={bits!r}: must be an integer from 8 to 16")
     if page is not None:
         check_count("page", page, least=0)
+    if max_pixels is not None:
+        check_count("max_pixels", max_pixels)
 
 
 def option_hint(name: str, value: object) -> str:
@@ -142,25 +167,6 @@ def needed(module: str, purpose: str, extra: str) -> Any:
 def pillow() -> Any:
     """`PIL.Image`."""
     return needed("PIL.Image", "reading image files", "train")
-
-
-@contextmanager
-def reading(path: Path | str) -> Iterator[None]:
-    """Turn whatever a damaged or unexpected file makes its reader raise into one line naming it.
-
-    A missing file stays a `FileNotFoundError`.
-    """
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (
-        *(OSError, ValueError, KeyError, EOFError, IndexError, SyntaxError, RuntimeError),
-        *(zipfile.BadZipFile, zlib.error, struct.error),
-    ) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        line = reason if str(path) in reason else f"{path}: {reason}"
-        raise ValueError(line) from error
 
 
 def resize_pixels(pixels: Array, size: int, how: str) -> Array:
@@ -188,12 +194,18 @@ def resize_pixels(pixels: Array, size: int, how: str) -> Array:
 
 def inner_size(height: int, width: int, size: int, how: str) -> tuple[int, int]:
     """What an image is scaled to before it is filled up ("fit") or cut ("crop") to `size`."""
-    check_count("image_size", size)
+    check_count("image_size", size, most=LARGEST_SIDE)
     check_choice("resize", how, RESIZES)
     if how == "stretch":
         return size, size
     scale = size / (max if how == "fit" else min)(height, width)
-    return max(1, round(height * scale)), max(1, round(width * scale))
+    inner = max(1, round(height * scale)), max(1, round(width * scale))
+    if max(inner) > LONGEST_SIDE:
+        raise ValueError(
+            f"resize={how!r} to {size} pixels makes an image of {width}x{height} longer than "
+            f"{LONGEST_SIDE} pixels"
+        )
+    return inner
 
 
 def _weights(size: int, wanted: int) -> Array:
@@ -210,6 +222,56 @@ def _weights(size: int, wanted: int) -> Array:
     weights = np.where(distance < 1, near, np.where(distance < 2, far, 0.0))
     weights *= (pixels >= first[:, None]) & (pixels < last[:, None])
     return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+
+
+_limit_lock = threading.Lock()
+_pillows_limit: list[int | None] = []
+
+
+@contextmanager
+def _own_limit(image_library: Any) -> Iterator[None]:
+    """Without Pillow's own limit, a setting of the process that warns or raises before ours is asked."""
+    with _limit_lock:
+        _pillows_limit.append(image_library.MAX_IMAGE_PIXELS)
+        image_library.MAX_IMAGE_PIXELS = None
+    try:
+        yield
+    finally:
+        with _limit_lock:
+            # The first entry is Pillow's: the last reader of several threads puts it back.
+            if len(_pillows_limit) == 1:
+                image_library.MAX_IMAGE_PIXELS = _pillows_limit[0]
+                _pillows_limit.clear()
+            else:
+                _pillows_limit.pop()
+
+
+def _opened(stream: Path | str | io.BytesIO) -> Any:
+    """Pillow's image, of the documented formats only: its other readers are not asked."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        return Image.open(stream, formats=_FORMATS)
+    except UnidentifiedImageError:
+        if isinstance(stream, io.BytesIO):
+            start = stream.getvalue()[:8]
+        else:
+            with open(stream, "rb") as file:
+                start = file.read(8)
+    found = next((f for magic, f in _OTHER_FORMATS.items() if start.startswith(magic)), None)
+    what = f"is a {found} file" if found else "is no image file, or a damaged one"
+    raise ValueError(f"{what}: must be PNG, JPEG, TIFF or WebP")
+
+
+def _check_pixels(size: tuple[int, int], most: int) -> None:
+    width, height = size
+    if width * height > most:
+        raise ValueError(
+            f"has {width}x{height} pixels, more than max_pixels={most}: to read it, "
+            f"{option_hint('max_pixels', width * height)}"
+        )
+    if max(width, height) > LONGEST_SIDE:
+        raise ValueError(f"has {width}x{height} pixels: must be at most {LONGEST_SIDE} on a side")
 
 
 def _turn_to_page(image: Any, page: int | None) -> None:

@@ -24,6 +24,7 @@ from besselnet.models import (
     network_config,
     network_files,
 )
+from besselnet.untrusted import markdown_text
 
 __all__ = ["from_pretrained", "push_to_hub", "save_pretrained"]
 
@@ -104,17 +105,21 @@ def model_card(config: Mapping[str, Any], parameters: int) -> str:
     )
     rows = {
         "network": f"`{config['name']}`: {info.summary}",
-        "options": options or "the defaults",
+        "options": markdown_text(options) or "the defaults",
         "symmetry": f"{info.symmetry}; {info.exactness}",
         "takes": f"{config['in_channels']} x {side} x {side}, floats in [0, 1]",
-        "answers": ", ".join(config["classes"] or [f"{config['num_classes']} classes"]),
+        "answers": markdown_text(
+            ", ".join(config["classes"] or [f"{config['num_classes']} classes"])
+        ),
         "parameters": f"{parameters:,}",
         **{
-            key: value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+            key: markdown_text(
+                value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+            )
             for key, value in config["about"].items()
         },
     }
-    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    table = "\n".join(f"| {markdown_text(key)} | {text} |" for key, text in rows.items())
     return _CARD.format(name=config["name"], table=table)
 
 

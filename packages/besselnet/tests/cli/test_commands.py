@@ -22,6 +22,7 @@ from besselnet.data import list_data
 from besselnet.models import list_models, model_info
 from besselnet.models._registry import _MODELS
 from besselnet.train import TrainConfig, choose_device
+from hostile import make_special, png
 from train.toy_run import make_images
 
 TESTS = Path(__file__).parents[1]
@@ -270,6 +271,39 @@ def test_prediction_writes_one_row_per_image(call, trained, images, tmp_path):
     code, output, error = call("predict", trained, folder / "bars" / "0.png")
     assert error == "1 image\n"
     assert output.splitlines()[0] == "image,class,probability,error"
+
+
+def test_prediction_goes_on_after_files_that_are_not_what_they_seem(
+    call, trained, images, tmp_path
+):
+    folder = tmp_path / "new"
+    shutil.copytree(images / "test" / "bars", folder)
+    (folder / "a-large.png").write_bytes(png(20_000, 20_000))
+    Image.new("L", (8, 8)).save(folder / "b-gif.png", "GIF")
+    make_special(folder / "c-fifo.png", "FIFO")
+    (folder / os.fsdecode(b"d-\xff.png")).write_bytes(b"nonsense")
+    code, output, error = call("predict", trained, folder)
+    assert code == 0
+    assert "4 of them could not be read" in error
+    rows = list(csv.DictReader(output.splitlines()))
+    reasons = {Path(row["image"]).name: row["error"] for row in rows if row["error"]}
+    assert len(rows) == 4 + len(list((images / "test" / "bars").iterdir()))
+    for name, word in (("a-large", "max_pixels"), ("b-gif", "GIF"), ("c-fifo", "FIFO")):
+        assert word in reasons[f"{name}.png"]
+    code, output, _ = call("predict", trained, folder / "a-large.png", "--max-pixels", 4 * 10**8)
+    assert "max_pixels" not in output
+
+
+def test_no_cell_of_a_prediction_is_a_formula(call, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("L", (28, 28)).save("=1+1.png")
+    shown = {}
+    for option in ((), ("--raw-csv",), ("--json",)):
+        _, output, _ = call("predict", trained, "=1+1.png", *option)
+        shown[option] = output.splitlines()[-1]
+    assert shown[()].startswith("'=1+1.png,")
+    assert shown["--raw-csv",].startswith("=1+1.png,")
+    assert json.loads(shown["--json",])["image"] == "=1+1.png"
 
 
 def test_inspection_prints_or_gives_json(call, trained):

@@ -21,6 +21,7 @@ from besselnet.train._checkpoint import (
 )
 from besselnet.train._config import TrainConfig
 from besselnet.train._fit import CHECKPOINT_NAME, fit
+from hostile import make_special, refused
 from train.toys import ToyBatches, same, toy_model, weights_of, write_weights
 
 
@@ -137,3 +138,32 @@ def test_a_checkpoint_of_the_first_format_is_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"format '1' .* use besselnet 0\.1\.0") as refused:
         load_checkpoint(tmp_path / "old")
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        ({"values": "{}"}, "groups"),
+        ({"groups": '["model"]'}, "values"),
+        ({"groups": "[[]]", "values": "{}"}, "groups"),
+        ({"groups": '["best"]', "values": "{}"}, "model/a"),
+        ({"groups": '["model"]', "values": "[" * 1000 + "]" * 1000}, "values"),
+        ({"groups": '["model"]', "values": "nothing"}, "values"),
+    ],
+)
+def test_a_wrong_header_is_named_with_its_key(tmp_path, header, key):
+    path = tmp_path / "c.safetensors"
+    save_file({"model/a": torch.zeros(2)}, path, metadata={"format": "2", **header})
+    refused(lambda: load_checkpoint(path), "c.safetensors", key)
+
+
+@pytest.mark.parametrize("fill", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_named(tmp_path, fill):
+    save_checkpoint(tmp_path / "c.safetensors", example(fill))
+    refused(lambda: load_checkpoint(tmp_path / "c.safetensors"), "c.safetensors", "'a'")
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
+def test_what_is_no_file_is_refused(tmp_path, kind):
+    path = make_special(tmp_path / "c.safetensors", kind)
+    refused(lambda: load_checkpoint(path), "c.safetensors", kind)

@@ -21,6 +21,7 @@ from besselnet.train._config import (
     read_config,
     to_dict,
 )
+from hostile import make_special, refused
 
 DEFAULT_MODEL = list_models()[0]
 SECTIONS = [TrainConfig, DataConfig, ModelConfig]
@@ -194,3 +195,23 @@ def test_the_hash_and_the_changes_see_every_setting():
         "train.clip_norm: 0.5 -> None",
         "train.epochs: 3 -> 4",
     ]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".toml"])
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
+def test_a_config_that_is_no_file_is_refused(tmp_path, suffix, kind):
+    path = make_special(tmp_path / f"config{suffix}", kind)
+    refused(lambda: read_config(path), path.name, kind)
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, '{"a":' * 900 + "1" + "}" * 900, "[]", "\udc80"])
+def test_a_config_file_that_is_no_table_is_named(tmp_path, text):
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    refused(lambda: read_config(path), "config.json")
+
+
+def test_a_number_that_no_float_can_hold_is_named():
+    values = {"train": {"learning_rate": 10**400}}
+    with pytest.raises(ValueError, match=r"train\.learning_rate"):
+        from_dict(RunConfig, values)

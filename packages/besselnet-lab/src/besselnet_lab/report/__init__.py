@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from besselnet.atomic import write_atomically
+from besselnet.untrusted import printable_text
 from besselnet_lab.report.collect import collect
 from besselnet_lab.report.figures import draw_figures
 from besselnet_lab.report.markdown import markdown
@@ -27,11 +28,11 @@ def write_report(
     figures = draw_figures(tables)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for drawing in figures.drawings:
-        write_atomically(folder / "figures" / drawing.file, drawing.svg)
+        write_atomically(folder / "figures" / drawing.file, printable_text(drawing.svg))
     files = {
         folder / "report.md": markdown(tables, figures, title),
         folder / "report.html": page(tables, figures, title),
     }
     for path, text in files.items():
-        write_atomically(path, text)
+        write_atomically(path, printable_text(text))
     return list(files)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from besselnet.untrusted import printable_text
 from besselnet_lab.paper import paper_models, published, training_images, varied_model
 
 __all__ = [
@@ -65,7 +66,7 @@ class RowKey(NamedTuple):
     @property
     def family(self) -> str:
         """The first word: B-CNN, E(2)-CNN, HNet, ..."""
-        return self.method.split()[0]
+        return self.method.partition(" ")[0]
 
 
 class Score(NamedTuple):
@@ -226,14 +227,9 @@ def _by_place(
     found: dict[tuple[RowKey, ColumnKey], dict[int, Mapping[str, Any]]] = {}
     for result in results:
         cell = result["cell"]
-        column = ColumnKey(
-            cell["data_set"],
-            cell["augmentation"],
-            cell["regime"],
-            cell["protocol"],
-            result["judged"]["part"],
-        )
-        row = RowKey(cell["method"], cell["group"])
+        names = (cell[key] for key in ("data_set", "augmentation", "regime", "protocol"))
+        column = ColumnKey(*map(printable_text, (*names, result["judged"]["part"])))
+        row = RowKey(printable_text(cell["method"]), printable_text(cell["group"]))
         runs = found.setdefault((row, column), {})
         if cell["seed"] in runs:
             raise ValueError(

@@ -1,6 +1,7 @@
 """The figures of a report, as SVG: learning curves, accuracy against size, time and operations."""
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ _HUES = {
 _OWN_HUE = "RdPu"
 # More methods than this in one hue cannot be told apart by it.
 _MOST_IN_A_HUE = 5
+# Letters in a legend.
+_LONGEST = 80
 _MARKERS = "osD^vPX*<>hp"
 
 
@@ -83,12 +86,15 @@ class _Style(NamedTuple):
 def draw_figures(tables: Sequence[Table]) -> Figures:
     """Every figure for which there are results; sizes also from the paper alone."""
     figures = Figures()
-    # The many rows of an ablation would take the colours of the paper's families.
-    for beside_paper in (True, False):
-        group = [table for table in tables if table.is_paper == beside_paper]
-        styles = _styles(list(dict.fromkeys(row for table in group for row in table.rows)))
-        for table in group:
-            figures.drawings += _draw_table(table, styles)
+    # Names are text, not formulas, also with signs of money and letters that the font does not have.
+    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        # The many rows of an ablation would take the colours of the paper's families.
+        for beside_paper in (True, False):
+            group = [table for table in tables if table.is_paper == beside_paper]
+            styles = _styles(list(dict.fromkeys(row for table in group for row in table.rows)))
+            for table in group:
+                figures.drawings += _draw_table(table, styles)
     return figures
 
 
@@ -116,7 +122,8 @@ def _draw_table(table: Table, styles: dict[RowKey, _Style]) -> list[Drawing]:
 
 def _drawing(section: str, column: ColumnKey, figure: Figure, ran: bool = True) -> Drawing:
     title = column.full_title.strip()
-    file = re.sub(r"[^a-z0-9]+", "-", f"{section} {title}".lower()).strip("-") + ".svg"
+    # File systems take names of 255 bytes.
+    file = re.sub(r"[^a-z0-9]+", "-", f"{section} {title}".lower()).strip("-")[:200] + ".svg"
     return Drawing(
         section,
         title,
@@ -240,7 +247,7 @@ def _size(width: float, height: float, entries: Sequence[Entry]) -> tuple[float,
 
 def _label(row: RowKey) -> str:
     """What a legend calls a method, which a recipe has named."""
-    return plain_text(row.title, most=80)
+    return plain_text(row.title, most=_LONGEST)
 
 
 def _with_legend(figure: Figure) -> Figure:

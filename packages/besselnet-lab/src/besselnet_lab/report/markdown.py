@@ -1,8 +1,9 @@
 """The report as Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from besselnet.train import in_words
+from besselnet.untrusted import markdown_text
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, Table
 from besselnet_lab.report.figures import EXPLANATIONS, Figures
 from besselnet_lab.report.summaries import TextTable, about, overview, summaries
@@ -16,12 +17,12 @@ NOTHING = "None of these was run yet."
 
 def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
     """The whole report; figures are linked as files of the folder `figures`."""
-    parts = [f"# {title}", about(tables), " ".join(overview(tables))]
+    parts = [f"# {markdown_text(title)}", about(tables), " ".join(overview(tables))]
     parts.append("\n".join(f"- *{word}*: {meaning}" for word, meaning in WORDS))
     texts = [_section(text) for text in summaries(tables)]
     parts += [part for text in texts[:1] for part in text]
     for table in tables:
-        parts.append(f"## {table.name}")
+        parts.append(f"## {markdown_text(table.name)}")
         if table.is_paper:
             parts += [LEGEND, _main_table(table)]
         else:
@@ -36,19 +37,19 @@ def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
     for heading, drawn in figures.sections().items():
         if drawn:
             parts += [f"## {heading}", EXPLANATIONS[heading]]
-            parts += [f"![{name}](figures/{file})" for name, file in drawn]
+            parts += [f"![{markdown_text(name)}](figures/{file})" for name, file in drawn]
     return "\n\n".join(parts) + "\n"
 
 
 def _section(table: TextTable, level: int = 2) -> list[str]:
-    lines = _lines([table.head, *(line.cells for line in table.lines)])
-    return [f"{'#' * level} {table.heading}", table.sentence, lines]
+    lines = _lines([table.head, *(map(markdown_text, line.cells) for line in table.lines)])
+    return [f"{'#' * level} {markdown_text(table.heading)}", table.sentence, lines]
 
 
 def _main_table(table: Table) -> str:
     head = ["method", "group", *(_head(table, column) for column in table.columns)]
     body = [
-        [row.method, row.group, *(_cell(table.entries.get((row, c))) for c in table.columns)]
+        [*map(markdown_text, row), *(_cell(table.entries.get((row, c))) for c in table.columns)]
         for row in table.rows
     ]
     return _lines([head, *body])
@@ -56,7 +57,8 @@ def _main_table(table: Table) -> str:
 
 def _head(table: Table, column: ColumnKey) -> str:
     images = table.train_images(column)
-    return f"{column.data_set}<br>{column.title}" + (f"<br>{images:,} images" if images else "")
+    names = "<br>".join(map(markdown_text, (column.data_set, column.title)))
+    return names + (f"<br>{images:,} images" if images else "")
 
 
 def _cell(entry: Entry | None) -> str:
@@ -81,7 +83,7 @@ def _notes(table: Table) -> list[str]:
     lines = []
     for column in table.columns:
         notes = dict.fromkeys(note for e in table.column(column) for note in e.notes)
-        lines += [f"- {column.full_title}: {note}." for note in notes]
+        lines += [f"- {markdown_text(f'{column.full_title}: {note}')}." for note in notes]
     return ["\n".join(lines)] if lines else []
 
 
@@ -100,8 +102,7 @@ def _cost(entries: Sequence[Entry]) -> str:
     for entry in entries:
         rows.append(
             [
-                entry.column.full_title,
-                *entry.row,
+                *map(markdown_text, (entry.column.full_title, *entry.row)),
                 f"{entry.train_images:,}",
                 f"{entry.parameters:,}",
                 f"{entry.multiply_adds:,}",
@@ -111,9 +112,9 @@ def _cost(entries: Sequence[Entry]) -> str:
     return _lines(rows)
 
 
-def _lines(rows: Sequence[Sequence[str]]) -> str:
+def _lines(rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table; the first row is its head."""
-    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    head, *body = map(list, rows)
     if not body:
         return NOTHING
     rule = ["---"] * len(head)

@@ -196,10 +196,10 @@ def _text_cell(text: str) -> str:
         shown = shown.replace(mark, f'<span class="{verdict}">{mark}</span>')
     if text in ("", MISSING):
         return f'<td data-value=""><span class="missing">{text}</span></td>'
-    if duration := re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text):
+    if duration := re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", text):
         hours, minutes, seconds = (int(part or 0) for part in duration.groups())
         return f'<td data-value="{3600 * hours + 60 * minutes + seconds}">{shown}</td>'
-    number = re.match(r"[+-]?[\d,]+(?:\.\d+)?(?= |$)", text)
+    number = re.match(r"[+-]?\d[\d,]*(?:\.\d+)?(?= |$)", text)
     value = f' data-value="{float(number.group().replace(",", ""))}"' if number else ""
     kind = ' class="text"' if len(text) > _LONG else ""
     return f"<td{value}{kind}>{shown}</td>"

@@ -18,12 +18,29 @@ from besselnet.atomic import remove_leftovers, write_atomically
 from besselnet.locking import Busy, hold, is_held
 from besselnet.models import model_info
 from besselnet.train import ModelConfig, TrainConfig, changed_settings, from_dict, to_dict
+from besselnet.untrusted import check_keys, read_json
 from besselnet_lab.study.cells import Cell, CellKey
 from besselnet_lab.study.images import CellImages
 
 __all__ = ["RESULT_FORMAT", "Busy", "Store", "now"]
 
 RESULT_FORMAT = 2
+_TEXT, _COUNT, _OBJECT = (str, "a text"), (int, "an integer"), (dict, "an object")
+_NUMBER, _LIST = (int | float, "a finite number"), (list, "a list")
+# What reports, estimates and checks of settings read.
+_RESULT: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("cell", "judged", "model", "config", "seconds", "curve"), _OBJECT),
+    **{f"cell.{k}": _TEXT for k in ("data_set", "augmentation", "regime", "protocol")},
+    **{f"cell.{k}": _TEXT for k in ("method", "group")},
+    "cell.seed": _COUNT,
+    "judged.part": _TEXT,
+    "model.name": _TEXT,
+    **dict.fromkeys(("train_images", "model.parameters", "model.multiply_adds"), _COUNT),
+    **{f"config.{k}": _OBJECT for k in ("images", "model", "train")},
+    **dict.fromkeys(("accuracy", "seconds.training"), _NUMBER),
+    **dict.fromkeys(("notes", "curve.epoch", "curve.step", "curve.seconds"), _LIST),
+}
+_FAILURE: dict[str, tuple[Any, str]] = {"error": _TEXT, "attempts": _COUNT}
 
 
 @dataclass(frozen=True)
@@ -93,15 +110,15 @@ class Store:
         self.log_path(key).unlink(missing_ok=True)
 
     def result(self, key: CellKey) -> dict[str, Any] | None:
-        return _read(self.result_path(key))
+        return _read_result(self.result_path(key))
 
     def failure(self, key: CellKey) -> dict[str, Any] | None:
-        return _read(self.failure_path(key))
+        return _read(self.failure_path(key), _FAILURE)
 
     def results(self) -> list[dict[str, Any]]:
         """Every result in the folder, sorted by the name of its file."""
         paths = sorted(p for p in self.folder.glob("*/*.json") if not _is_failure(p))
-        found = [_read(path) for path in paths if path.parent.name != ".work"]
+        found = [_read_result(path) for path in paths if path.parent.name != ".work"]
         return [result for result in found if result is not None]
 
     def check_settings(self, cell: Cell) -> None:
@@ -155,20 +172,41 @@ def json_by_line(values: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, kinds: Mapping[str, tuple[Any, str]]) -> dict[str, Any] | None:
     try:
-        text = path.read_text(encoding="utf-8")
+        values = read_json(path)
     except FileNotFoundError:
         return None
-    try:
-        values: dict[str, Any] = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
     if values.get("format") != RESULT_FORMAT:
         raise ValueError(
             f"{path}: result format {values.get('format')!r} is not the format {RESULT_FORMAT} of "
             "this besselnet-lab"
         )
+    check_keys(path, values, kinds)
+    return values
+
+
+def _read_result(path: Path) -> dict[str, Any] | None:
+    values = _read(path, _RESULT)
+    if values is None:
+        return None
+    if not 0 <= values["accuracy"] <= 1:
+        raise ValueError(f"{path}: 'accuracy' is {values['accuracy']!r}, must be in [0, 1]")
+    if not all(isinstance(note, str) for note in values["notes"]):
+        raise ValueError(f"{path}: 'notes' must be a list of texts")
+    if not isinstance(values["model"].get("options", {}), dict):
+        raise ValueError(f"{path}: 'model.options' must be an object")
+    if not isinstance(values["config"]["model"].get("name", ""), str):
+        raise ValueError(f"{path}: 'config.model.name' must be a text")
+    curve = values["curve"]
+    for name, numbers in curve.items():
+        good = isinstance(numbers, list) and len(numbers) == len(curve["epoch"]) > 0
+        if not good or not all(type(n) in (int, float) and abs(n) < 1e18 for n in numbers):
+            raise ValueError(
+                f"{path}: 'curve.{name}' must be a list of one finite number per epoch"
+            )
+    if curve["step"][-1] <= 0:
+        raise ValueError(f"{path}: 'curve.step' ends with {curve['step'][-1]}, must be above 0")
     return values
 
 

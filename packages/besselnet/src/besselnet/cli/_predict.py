@@ -15,6 +15,7 @@ import typer
 from besselnet._pixels import counted, list_images
 from besselnet.atomic import atomic_file
 from besselnet.cli._program import Device, Json
+from besselnet.untrusted import csv_cell
 
 
 def predict(
@@ -28,14 +29,25 @@ def predict(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", help="Write the rows to this file.")
     ] = None,
+    raw_csv: Annotated[
+        bool,
+        typer.Option("--raw-csv", help="Text that begins with =, +, - or @ as it is in CSV."),
+    ] = False,
     batch_size: Annotated[int, typer.Option(help="Images in memory at a time.")] = 64,
+    max_pixels: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Pixels that an image may have; as in the training, or 50 million."
+        ),
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Name the class of image files: one row for each, those that cannot be read included.
 
     Rows (image, class, probability, error) go to standard output as CSV, or to a file with --csv, or
-    to standard output as one JSON object a line with --json. An .onnx file that `besselnet export` wrote
+    to standard output as one JSON object a line with --json. In CSV an apostrophe goes before text that a
+    spreadsheet would take for a formula, unless --raw-csv. An .onnx file that `besselnet export` wrote
     needs onnxruntime, and no torch.
 
     Examples:
@@ -57,16 +69,16 @@ def predict(
         from besselnet.export import OnnxClassifier
 
         classifier = OnnxClassifier(network, device=device)
-        predictions = classifier.predict(images, batch_size=batch_size)
+        predictions = classifier.predict(images, batch_size=batch_size, max_pixels=max_pixels)
     else:
         from besselnet import train as training
 
         run = training.load_run(network, device=device)
-        predictions = training.predict(run, images, batch_size=batch_size)
+        predictions = training.predict(run, images, batch_size=batch_size, max_pixels=max_pixels)
         progress = training.ProgressLog(total, unit="images", stream=sys.stderr)
     failures = 0
     with progress as log, _opened(csv_file) as file:
-        write = _row_writer(file, as_json)
+        write = _row_writer(file, as_json, raw_csv)
         for prediction in predictions:
             failures += prediction.error is not None
             row = asdict(prediction)
@@ -82,6 +94,8 @@ def predict(
 def _opened(path: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that appears when all rows are in it."""
     if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         yield sys.stdout
         return
     with atomic_file(path) as file:
@@ -91,9 +105,13 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
         text.detach()
 
 
-def _row_writer(file: TextIO, as_json: bool) -> Callable[[dict[str, Any]], object]:
+def _row_writer(file: TextIO, as_json: bool, raw: bool) -> Callable[[dict[str, Any]], object]:
     if as_json:
         return lambda row: print(json.dumps(row, allow_nan=False), file=file)
     writer = csv.DictWriter(file, ["image", "class", "probability", "error"], lineterminator="\n")
     writer.writeheader()
-    return writer.writerow
+    if raw:
+        return writer.writerow
+    return lambda row: writer.writerow(
+        {name: csv_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+    )

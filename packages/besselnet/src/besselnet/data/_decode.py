@@ -17,6 +17,7 @@ from besselnet._pixels import (
     read_pixels,
     scale_depth,
 )
+from besselnet.untrusted import reading
 
 Resize = Literal["fit", "crop", "stretch"]
 
@@ -27,6 +28,7 @@ def decode_image(
     channels: int | None = None,
     bits: int | None = None,
     page: int | None = None,
+    max_pixels: int | None = None,
     name: str | None = None,
 ) -> torch.Tensor:
     """(C, H, W) uint8, or float32 in [0, 1] where the file has more than 8 bits.
@@ -35,9 +37,11 @@ def decode_image(
     - `channels`: 1 (colour becomes luma, ITU-R 601) or 3 (grey is repeated) in place of what the file has;
     - `bits`: how many of a 16-bit file are used, 8 to 16: 12 for a camera of 12 bits, whose largest value
       4 095 then becomes 1. Unset: 16;
-    - `page`: which page of a file with several, from 0. Unset: such files are refused.
+    - `page`: which page of a file with several, from 0. Unset: such files are refused;
+    - `max_pixels`: a larger image is refused before it is decoded. Unset: 50 million.
     """
-    pixels = read_pixels(source, channels=channels, bits=bits, page=page, name=name)
+    how: dict[str, Any] = {"bits": bits, "page": page, "max_pixels": max_pixels}
+    pixels = read_pixels(source, channels=channels, **how, name=name)
     return torch.from_numpy(scale_depth(pixels, bits))
 
 
@@ -49,13 +53,15 @@ def iter_images(
     resize: Resize = "fit",
     bits: int | None = None,
     page: int | None = None,
+    max_pixels: int | None = None,
 ) -> Iterator[tuple[Path, torch.Tensor | Exception]]:
     """Decode files one by one, in order: (path, (C, H, W) tensor), or (path, error) for a bad file.
 
     The decoding is that of the `folder` data set. Only one image is in memory at a time, and a
     directory among `paths` stands for the image files in it, at any depth, sorted.
     """
-    found = iter_deep_images(paths, image_size, resize, channels=channels, bits=bits, page=page)
+    how = {"channels": channels, "bits": bits, "page": page, "max_pixels": max_pixels}
+    found = iter_deep_images(paths, image_size, resize, **how)
     return ((path, image) for path, image, _ in found)
 
 
@@ -73,7 +79,8 @@ def iter_deep_images(
             largest = int(pixels.max()) if pixels.dtype.name == "uint16" else 0
             image = torch.from_numpy(scale_depth(pixels, how["bits"]))
             if image_size is not None:
-                image = resize_images(image[None], image_size, resize)[0]
+                with reading(path):
+                    image = resize_images(image[None], image_size, resize)[0]
         except (ValueError, OSError) as error:
             yield path, error, 0
         else:

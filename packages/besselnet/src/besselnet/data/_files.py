@@ -1,7 +1,9 @@
 """Files of data sets: found, read, and kept in the cache folder, whole or not at all."""
 
+import gzip
 import hashlib
 import importlib.util
+import math
 import os
 import sys
 import zipfile
@@ -12,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from besselnet._pixels import needed, reading
+from besselnet._pixels import needed, option_hint
 from besselnet.atomic import atomic_file
+from besselnet.untrusted import MOST_BYTES, check_file, reading
 
 VARIABLE = "BESSELNET_DATA"
 
@@ -76,6 +79,7 @@ def file_identity(path: Path) -> tuple[str, int, int]:
 @contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive, to be read in place; refused when a name in it leads out of its folder."""
+    check_file(path)
     with reading(path), zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             parts = PurePosixPath(name.replace("\\", "/")).parts
@@ -84,13 +88,99 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Every array of an .npz file; pickled objects are refused."""
-    # Opened here, because np.load forgets to close a file that turns out to be damaged.
-    with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("is a single array, not an .npz archive")
-        return {key: stored[key] for key in stored.files}
+def read_member(archive: zipfile.ZipFile, name: str, most: int = MOST_BYTES) -> bytes:
+    """A file of the archive, which says before it is unpacked that it has at most `most` bytes."""
+    check_member(archive.getinfo(name), most)
+    return archive.read(name)
+
+
+def check_member(member: zipfile.ZipInfo, most: int) -> None:
+    """Refuse a file of an archive that unpacks to more than `most` bytes."""
+    if member.file_size > most:
+        raise ValueError(
+            f"{member.filename!r} unpacks to {member.file_size:,} bytes, must be at most {most:,}"
+        )
+
+
+def read_arrays(path: Path, max_bytes: int = MOST_BYTES) -> dict[str, np.ndarray]:
+    """Every array of an .npz file; pickled objects are refused.
+
+    All of them together may take `max_bytes` bytes, or as many as the file has; what the header of an array
+    claims must be there. Both are checked before memory is asked for.
+    """
+    size = check_file(path)
+    with reading(path), zipfile.ZipFile(path) as archive:
+        members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+        total, most = sum(m.file_size for m in members), max(size, max_bytes)
+        if total > most:
+            hint = option_hint("max_bytes", total)
+            raise ValueError(f"unpacks to {total:,} bytes, more than {most:,}: to read it, {hint}")
+        return {m.filename.removesuffix(".npy"): _read_array(archive, m) for m in members}
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    place = f"{archive.filename}: {member.filename}"
+    with reading(place), archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, _, kind = read_header(file)
+        claimed = math.prod(shape) * kind.itemsize
+        if not kind.hasobject and claimed != member.file_size - file.tell():
+            raise ValueError(
+                f"claims {claimed:,} bytes in the shape {shape} of {kind}, and has "
+                f"{member.file_size - file.tell():,}"
+            )
+    # Opened again: the checksum is that of a file read without a step back.
+    with reading(place), archive.open(member) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def read_unpacked(path: Path, most: int = MOST_BYTES // 4) -> bytes:
+    """The content of a file, of a gzipped one unpacked; at most `most` bytes."""
+    check_file(path, most)
+    with reading(path), path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        content = gzip.GzipFile(fileobj=file).read(most + 1) if packed else file.read(most + 1)
+        if len(content) > most:
+            raise ValueError(f"unpacks to more than {most:,} bytes")
+        return content
+
+
+def plain_dataset(group: Any, key: str, where: str = "") -> Any:
+    """A data set of an HDF5 file whose values are in that file, and can be as many as it claims.
+
+    Links to other places, external storage and virtual data sets are refused: they read other files.
+    """
+    found = plain_member(group, key, where)
+    if not hasattr(found, "shape") or found.shape is None:
+        raise ValueError(f"{where} {key!r} is no data set".strip())
+    if found.external or found.is_virtual:
+        raise ValueError(f"{where} {key!r} has its values in another file".strip())
+    # Compression beyond this is that of nothing.
+    most = max(MOST_BYTES // 10, 100 * found.id.get_storage_size())
+    chunk = math.prod(found.chunks or ()) * found.dtype.itemsize
+    for what, claimed in (("", found.nbytes), ("in a chunk ", chunk)):
+        if claimed > most:
+            raise ValueError(
+                f"{where} {key!r} claims {claimed:,} bytes {what}in the shape {found.shape}, more than "
+                f"{most:,}".strip()
+            )
+    return found
+
+
+def plain_member(group: Any, key: str, where: str = "") -> Any:
+    """What a group of an HDF5 file holds itself under `key`."""
+    import h5py
+
+    # `key in group` would follow the link.
+    links, name = group.id.links, key.encode()
+    if links.exists(name) and links.get_info(name).type != h5py.h5l.TYPE_HARD:
+        raise ValueError(f"{where} {key!r} is a link to another place".strip())
+    return take(group, key, where)
 
 
 def take(stored: Mapping[str, Any], key: str, where: str = "") -> Any:
@@ -116,4 +206,5 @@ def prepared_arrays(
             arrays = prepare()
             with atomic_file(path) as file:
                 np.savez(file, **arrays)
+    # Stored as they are, so the file is as large as they are.
     return read_arrays(path)

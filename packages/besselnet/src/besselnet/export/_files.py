@@ -74,6 +74,7 @@ def export_model(
     resize: str = "fit",
     bits: int | None = None,
     page: int | None = None,
+    max_pixels: int | None = None,
     int8: bool = False,
     bound: float = parity.BOUND,
 ) -> ExportReport:
@@ -90,7 +91,7 @@ def export_model(
         images: (N, C, H, W), floats in [0, 1]: what the network takes.
         real: whether they are images of the kind that the network is for, or random ones for want of them.
         classes: names of the classes, for whoever uses the file.
-        resize, bits, page: how image files are to be read, as in ``besselnet.data.load_data`` for a folder.
+        resize, bits, page, max_pixels: how image files are to be read, as by ``besselnet.data.load_data``.
         int8: for "onnx", 8-bit weights and activations, whose ranges are taken from `images`.
         bound: on the difference of the logits, relative to the largest of them or to 1.
     """
@@ -104,7 +105,7 @@ def export_model(
     if images.ndim != 4 or not len(images):
         raise ValueError(f"images of shape {tuple(images.shape)}: must be (N, C, H, W) with N >= 1")
     images = images.detach().float().cpu()
-    reading = {"resize": resize, "bits": bits, "page": page}
+    reading = {"resize": resize, "bits": bits, "page": page, "max_pixels": max_pixels}
     facts = describe(model, images, classes) | reading
     any_size = takes_other_sizes(to_ordinary(model, "direct"), images)
     write = {"onnx": _to_onnx, "torch-export": _to_program, "plain": _to_plain}[to]

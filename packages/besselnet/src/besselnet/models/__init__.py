@@ -18,6 +18,7 @@ from besselnet.models._create import (
 from besselnet.models._folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
+    check_weights,
     load_network,
     network_config,
     network_files,
@@ -44,6 +45,7 @@ __all__ = [
     "ModelInfo",
     "ModelRecipe",
     "check_options",
+    "check_weights",
     "count_parameters",
     "create_model",
     "describe_model",

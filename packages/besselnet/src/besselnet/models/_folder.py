@@ -4,22 +4,27 @@ weights. Nothing in a folder is ever executed.
 
 import hashlib
 import json
+import math
+import reprlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
-from torch import nn
+from torch import Tensor, nn
 
 from besselnet._version import __version__
 from besselnet.atomic import write_together
+from besselnet.checks import CUTOFFS, LARGEST_SIDE
 from besselnet.models._registry import ModelRecipe
+from besselnet.untrusted import check_file, check_keys, read_json, reading
 
 __all__ = [
     "CONFIG_FILE",
     "WEIGHTS_FILE",
+    "check_weights",
     "load_network",
     "network_config",
     "network_files",
@@ -116,13 +121,10 @@ def network_files(
 def read_network_config(folder: str | Path) -> dict[str, Any]:
     """The ``config.json`` of a folder, see `network_config`: every key is there and has its type."""
     path = Path(folder) / CONFIG_FILE
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"{folder} holds no trained network: it has no {CONFIG_FILE}")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    if not isinstance(config, dict) or "format" not in config:
+    config = read_json(path)
+    if "format" not in config:
         raise ValueError(f"{path} does not describe a network: it has no 'format'")
     if config["format"] == 1:
         raise ValueError(
@@ -134,14 +136,10 @@ def read_network_config(folder: str | Path) -> dict[str, Any]:
             f"{path}: format {config['format']!r} is not the format {FORMAT} of this besselnet: "
             "use the version that wrote it"
         )
-    for key, (kind, words) in _KEYS.items():
-        if key not in config:
-            raise ValueError(f"{path} does not describe a network: it has no {key!r}")
-        if not isinstance(config[key], kind) or isinstance(config[key], bool):
-            raise ValueError(f"{path}: {key!r} is {config[key]!r}: must be {words}")
+    check_keys(path, config, _KEYS)
     classes, count = config["classes"], config["num_classes"]
     if not all(isinstance(name, str) for name in classes or ()):
-        raise ValueError(f"{path}: 'classes' is {classes!r}: must be a list of texts")
+        raise ValueError(f"{path}: 'classes' is {reprlib.repr(classes)}: must be a list of texts")
     if classes is not None and len(classes) != count:
         raise ValueError(f"{path}: 'classes' has {len(classes)} names for {count} classes")
     return config
@@ -175,21 +173,29 @@ def load_network(folder: str | Path) -> nn.Module:
 
 def _load(folder: Path) -> nn.Module:
     config = read_network_config(folder)
-    shape = {key: config[key] for key in ("in_channels", "num_classes", "image_size")}
-    try:
-        model = ModelRecipe(config["name"], **shape, options=config["options"]).build()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{Path(folder) / CONFIG_FILE}: {error}") from None
     path = Path(folder) / WEIGHTS_FILE
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"{folder} holds no trained network: it has no {WEIGHTS_FILE}")
-    try:
-        model.load_state_dict(load_file(path))
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} does not fit the network: {reason}") from None
+    shapes = _stored_shapes(path)
+    size = {key: config[key] for key in ("in_channels", "num_classes", "image_size")}
+    with reading(Path(folder) / CONFIG_FILE):
+        _check_sizes({**config["options"], **size}, shapes)
+        recipe = ModelRecipe(config["name"], **size, options=config["options"])
+        # Without values first: what it has is compared with the file before memory is asked for.
+        expected = {name: tuple(t.shape) for name, t in recipe.outline().state_dict().items()}
+    if shapes != expected:
+        key = next(k for k in {**expected, **shapes} if expected.get(k) != shapes.get(k))
+        raise ValueError(
+            f"{path} does not fit the network: {key!r} has the shape {shapes.get(key)}, must have "
+            f"{expected.get(key)}"
+        )
+    model = recipe.build()
+    tensors = load_file(path)
+    check_weights(path, tensors)
+    for key, wanted in model.state_dict().items():
+        if tensors[key].is_floating_point() != wanted.is_floating_point():
+            raise ValueError(f"{path}: {key!r} is {tensors[key].dtype}, must be {wanted.dtype}")
+    model.load_state_dict(tensors)
     classes = config["classes"]
     # Past nn.Module's own, which is for tensors and modules.
     object.__setattr__(model, "classes", None if classes is None else tuple(classes))
@@ -215,6 +221,52 @@ def _stamps(folder: Path) -> list[tuple[int, int, int]]:
     """What changes when a file is replaced."""
     found = [path.stat() for path in (folder / CONFIG_FILE, folder / WEIGHTS_FILE) if path.exists()]
     return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in found]
+
+
+def check_weights(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are NaN or infinite; `path` is the file that they are from."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"{path}: {name!r} has values that are NaN or infinite")
+
+
+def _stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors in a safetensors file, from its header."""
+    check_file(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in list(file.keys())}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
+
+
+def _check_sizes(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse sizes that a network with weights of these shapes cannot have, before it is outlined."""
+    values = sum(math.prod(shape) for shape in shapes.values())
+    most: dict[str, float] = {
+        **dict.fromkeys(("in_channels", "num_classes", "width"), max(values, 10_000)),
+        "depth": max(len(shapes), 100),
+        "image_size": LARGEST_SIDE,
+    }
+    taps = max((math.prod(shape[2:]) for shape in shapes.values()), default=1)
+    share = settings.get("cutoff", "strong")
+    share = CUTOFFS.get(share, 1.0) if isinstance(share, str) else share
+    if _is_number(share) and share > 0:
+        # A kernel of k pixels with the cut-off c has about (ck)^2 weights for each pair of channels. Its
+        # table is made with the outline: seconds for ck = 7.5, minutes for twice that.
+        most["kernel_size"] = max(7.5, 2 * math.sqrt(taps)) / share
+    for key, limit in most.items():
+        found = settings.get(key)
+        numbers: list[Any] = found if isinstance(found, list) else [found]
+        for number in filter(_is_number, numbers):
+            if not abs(number) <= limit:
+                raise ValueError(
+                    f"{key!r} is {number!r}: must be at most {limit:g} with the weights in {WEIGHTS_FILE}"
+                )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _first_difference(model: nn.Module, built: nn.Module) -> str | None:

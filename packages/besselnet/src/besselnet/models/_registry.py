@@ -132,8 +132,10 @@ class ModelRecipe:
             try:
                 with torch.device("meta"), _NothingDrawn():
                     return self.build()
-            except (NotImplementedError, RuntimeError):
-                # Some layer computes with values while it is built.
+            except (NotImplementedError, RuntimeError) as error:
+                # Some layer computes with values while it is built. Sizes that overflow would again.
+                if "meta" not in str(error):
+                    raise
                 return self.build()
 
 

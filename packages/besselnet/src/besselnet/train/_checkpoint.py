@@ -17,7 +17,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from besselnet.atomic import write_atomically
+from besselnet.models import check_weights
 from besselnet.train._config import check_format
+from besselnet.untrusted import check_file, parse_json
 
 # 2: the coefficients of a Bessel convolution lie order by order.
 CHECKPOINT_FORMAT = "2"
@@ -48,18 +50,29 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Read what `save_checkpoint` wrote, onto the CPU."""
+    check_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
+            check_format(path, header.get("format"), CHECKPOINT_FORMAT)
             tensors = {name: file.get_tensor(name) for name in list(file.keys())}
     except SafetensorError as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
-    check_format(path, header.get("format"), CHECKPOINT_FORMAT)
-    groups: dict[str, dict[str, Tensor]] = {group: {} for group in json.loads(header["groups"])}
+    names, values = (
+        parse_json(header.get(key, "null"), f"{path}: {key!r}") for key in ("groups", "values")
+    )
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path}: 'groups' must be a list of texts")
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: 'values' must be an object")
+    groups: dict[str, dict[str, Tensor]] = {group: {} for group in names}
     for name, tensor in tensors.items():
         group, _, member = name.partition("/")
+        if group not in groups:
+            raise ValueError(f"{path}: {name!r} is in none of the 'groups' {names}")
         groups[group][member] = tensor
-    return Checkpoint(groups, json.loads(header["values"]))
+    check_weights(path, groups.get("model", {}))
+    return Checkpoint(groups, values)
 
 
 def optimizer_moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

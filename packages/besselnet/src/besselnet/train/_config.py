@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from besselnet.checks import LARGEST_SIDE, check_count, check_finite, check_number, check_seed
 from besselnet.models import check_options, list_models, model_info
+from besselnet.untrusted import check_file, read_json, reading
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -244,14 +245,11 @@ def read_config(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if path.suffix not in (".toml", ".json"):
         raise ValueError(f"config file must end in .toml or .json, got {str(path)!r}")
-    try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: expected a table of settings, got {type(values).__name__}")
-    return values
+    if path.suffix == ".json":
+        return read_json(path)
+    check_file(path)
+    with reading(path):
+        return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
@@ -344,7 +342,7 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
         if isinstance(value, Mapping):
             return dict(value)
     elif hint is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) or (type(value) is int and abs(value) < 2**63):
             return float(value)
     elif type(value) is hint:
         return value

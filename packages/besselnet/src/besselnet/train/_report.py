@@ -2,8 +2,7 @@
 
 import math
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -139,14 +138,22 @@ def inspect_run(run: Run) -> dict[str, Any]:
     }
 
 
-def predict(run: Run, paths: Iterable[Path | str], *, batch_size: int = 64) -> Iterator[Prediction]:
+def predict(
+    run: Run,
+    paths: Iterable[Path | str],
+    *,
+    batch_size: int = 64,
+    max_pixels: int | None = None,
+) -> Iterator[Prediction]:
     """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
 
     Only one batch of images is in memory at a time. A file that cannot be read, or for which the network
-    gives no probabilities, gives a prediction with `error` set, and the work goes on.
+    gives no probabilities, gives a prediction with `error` set, and the work goes on. `max_pixels`: an image
+    with more cannot be read; unset: as in the training, or 50 million.
     """
     check_count("batch_size", batch_size)
     options = reading_options(run.config.data.options)
+    options["max_pixels"] = max_pixels or options.get("max_pixels")
     found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
     while batch := list(islice(found, batch_size)):
         yield from _answers(run, batch)

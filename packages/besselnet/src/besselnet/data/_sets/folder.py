@@ -31,6 +31,7 @@ def load_folder(
     resize: Resize = "fit",
     bits: int | None = None,
     page: int | None = None,
+    max_pixels: int | None = None,
     on_error: str = "raise",
     split: Sequence[float] = (0.8, 0.1, 0.1),
 ) -> Splits:
@@ -42,7 +43,7 @@ def load_folder(
       makes the whole set float32.
     - `bits`: how many bits the 16-bit files use, 8 to 16; unset: all 16, with a warning where no file
       uses more than 14. `page`: which page of files with several, from 0; unset: such files are refused
-      (see `decode_image`).
+      (see `decode_image`). `max_pixels`: images with more are files that cannot be read; unset: 50 million.
     - `on_error`: "raise" at files that cannot be read, or "skip" them with a warning.
     - `split`: shares of train, val and test where the folder has no `train/`.
     """
@@ -56,7 +57,7 @@ def load_folder(
         for part, place in places.items()
         for path, label in _list_files(place, classes)
     ]
-    how = {"channels": channels, "bits": bits, "page": page}
+    how = {"channels": channels, "bits": bits, "page": page, "max_pixels": max_pixels}
     found = iter_deep_images((path for _, path, _ in listed), image_size, resize, **how)
     kept: dict[str, list[tuple[Tensor, int]]] = {part: [] for part in places}
     failures = []

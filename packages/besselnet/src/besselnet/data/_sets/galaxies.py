@@ -16,14 +16,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from besselnet._pixels import needed, reading
+from besselnet._pixels import needed
 from besselnet.checks import check_count
 from besselnet.data._decode import resize_images, resize_in_pieces
 from besselnet.data._download import Download, obtain_file
-from besselnet.data._files import file_identity, open_zip, package_folder, prepared_arrays, take
+from besselnet.data._files import (
+    file_identity,
+    open_zip,
+    package_folder,
+    plain_dataset,
+    plain_member,
+    prepared_arrays,
+    read_member,
+)
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._split import divide
+from besselnet.untrusted import MOST_BYTES, check_file, reading
 
 _SHAPES = (
     "Disturbed",
@@ -77,14 +86,20 @@ def load_galaxy10(
 
 def _read_galaxy10(path: Path, size: int) -> dict[str, np.ndarray]:
     h5py = needed("h5py", "reading galaxy10", "data")
+    most = max(MOST_BYTES, 10 * check_file(path))
     with reading(path), h5py.File(path, "r") as file:
-        stored, labels = take(file, "images"), take(file, "ans")[()].astype(np.int64)
+        stored, answers = plain_dataset(file, "images"), plain_dataset(file, "ans")
         if stored.ndim != 4 or stored.shape[3] != 3 or stored.dtype != np.uint8:
             raise ValueError(
                 f"images must be uint8 (N, H, W, 3), got {stored.dtype} {stored.shape}"
             )
-        if labels.shape != stored.shape[:1]:
-            raise ValueError(f"{len(stored)} images, but ans has shape {labels.shape}")
+        if answers.shape != stored.shape[:1]:
+            raise ValueError(f"{len(stored)} images, but ans has shape {answers.shape}")
+        if len(stored) * 3 * size**2 > most:
+            raise ValueError(
+                f"claims {len(stored)} images: at {size} pixels they take more than {most:,} bytes"
+            )
+        labels = answers[()].astype(np.int64)
         images = torch.empty(len(stored), 3, size, size, dtype=torch.uint8)
         # In pieces, because the file does not fit in the memory of a small machine.
         for start in range(0, len(stored), _PIECE):
@@ -125,7 +140,8 @@ def load_radio_galaxies(
     content: Path | io.BytesIO = path
     if path.suffix == ".zip":
         with open_zip(path) as archive:
-            content = io.BytesIO(archive.read(_MEMBER))
+            content = io.BytesIO(read_member(archive, _MEMBER))
+    check_file(path)
     h5py = needed("h5py", "reading radio-galaxies", "data")
     with reading(path), h5py.File(content, "r") as file:
         images, labels = _read_radio(file, crop)
@@ -147,7 +163,10 @@ def _read_radio(file: Any, crop: int) -> tuple[dict[str, list[np.ndarray]], dict
     start = (300 - crop) // 2
     for name in sorted(file, key=lambda name: (len(name), name)):
         keys = ("Img", "Label_literature", "Split_literature")
-        image, label, stored = (take(file[name], key, name) for key in keys)
+        entry = plain_member(file, name)
+        image, label, stored = (plain_dataset(entry, key, name) for key in keys)
+        if label.shape or stored.shape:
+            raise ValueError(f"{name} must have one label and one part")
         part = stored.asstr()[()]
         if part not in images:
             raise ValueError(f"{name} is in an unknown part {part!r}")

@@ -7,13 +7,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import torch
 
-from besselnet._pixels import SUFFIXES, image_files, inner_size
+from besselnet._pixels import SUFFIXES, check_reading, image_files, inner_size
 from besselnet.data._decode import Resize, decode_image, resize_images
 from besselnet.data._download import Download, obtain_file
-from besselnet.data._files import file_identity, missing, open_zip, prepared_arrays
+from besselnet.data._files import file_identity, missing, open_zip, prepared_arrays, read_member
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._split import divide
+from besselnet.untrusted import reading
 
 CLASSES = ("Uninfected", "Parasitized")
 # SHA-256 of the archive at the publisher's address, as recorded by TensorFlow Datasets.
@@ -40,6 +41,7 @@ def load_malaria(
     image_size: int | None = None,
     seed: int = 0,
     resize: Resize = "fit",
+    max_pixels: int | None = None,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     by_group: bool | None = None,
 ) -> Splits:
@@ -47,10 +49,12 @@ def load_malaria(
 
     Cells have all sizes; see `resize_images` for `resize`. The group of a cell is its slide, from
     the file name, and slides stay together unless `by_group=False` (the paper's image-level split,
-    where cells of one slide are on both sides). Decoded images are kept in the cache folder.
+    where cells of one slide are on both sides). Decoded images are kept in the cache folder. Images of
+    more than `max_pixels` pixels (50 million) are refused.
     """
     size = image_size or 64
     inner_size(1, 1, size, resize)
+    check_reading(max_pixels=max_pixels)
     if root is not None and _class_folders(root):
         path = root
     else:
@@ -62,7 +66,7 @@ def load_malaria(
             # What the archive holds, without reading it.
             recipe = [(file.filename, file.file_size, file.CRC) for file in archive.infolist()]
     arrays = prepared_arrays(
-        f"malaria-{size}", (recipe, size, resize), lambda: _decode(path, size, resize)
+        f"malaria-{size}", (recipe, size, resize), lambda: _decode(path, size, resize, max_pixels)
     )
     x, y, group = (torch.from_numpy(arrays[key]) for key in ("x", "y", "group"))
     cells = ImageSet(x, y, CLASSES, group)
@@ -103,14 +107,16 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, Path | bytes]]:
         for name in sorted(archive.namelist()):
             place = PurePosixPath(name)
             if place.suffix.lower() in SUFFIXES and place.parent.name in CLASSES:
-                yield place, archive.read(name)
+                yield place, read_member(archive, name)
 
 
-def _decode(path: Path, size: int, resize: Resize) -> dict[str, np.ndarray]:
+def _decode(path: Path, size: int, resize: Resize, max_pixels: int | None) -> dict[str, np.ndarray]:
     images, labels, slides = [], [], []
     for place, content in _files(path):
-        cell = decode_image(content, channels=3, name=f"{path}/{place}")
-        images.append(resize_images(cell[None], size, resize))
+        name = f"{path}/{place}"
+        cell = decode_image(content, channels=3, max_pixels=max_pixels, name=name)
+        with reading(name):
+            images.append(resize_images(cell[None], size, resize))
         labels.append(CLASSES.index(place.parent.name))
         slides.append(slide_of(place.name))
     if set(labels) != {0, 1}:

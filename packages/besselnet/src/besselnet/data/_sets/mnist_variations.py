@@ -26,12 +26,12 @@ from typing import IO, get_args
 import numpy as np
 import torch
 
-from besselnet._pixels import reading
 from besselnet.checks import check_choice
 from besselnet.data._decode import decode_image
 from besselnet.data._download import Download, fetch
 from besselnet.data._files import (
     cache_folder,
+    check_member,
     file_identity,
     find_file,
     missing,
@@ -43,6 +43,7 @@ from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._sets.mnist import DIGITS, digit_splits, mnist_arrays
 from besselnet.functional import Interpolation, rotate_images
+from besselnet.untrusted import MOST_BYTES, check_file, reading
 
 ROWS = {"train": 12_000, "test": 50_000}
 _INTERPOLATION: Interpolation = "cubic"
@@ -129,7 +130,8 @@ class Variation:
         arrays: dict[str, np.ndarray] = {}
         for part, place, file in self._tables(original):
             with reading(place):
-                table = np.loadtxt(file, dtype=np.float32, ndmin=2)
+                # One row more than there must be shows that there are too many.
+                table = np.loadtxt(file, dtype=np.float32, ndmin=2, max_rows=ROWS[part] + 1)
                 if table.shape != (ROWS[part], 785):
                     raise ValueError(f"must be {ROWS[part]} rows of 785 numbers, got {table.shape}")
                 labels = table[:, -1].astype(np.int64)
@@ -146,6 +148,7 @@ class Variation:
         """(part, name for messages, text) of each .amat file, alone or inside the archive."""
         if "zip" not in original:
             for part, path in original.items():
+                check_file(path)
                 with path.open() as file:
                     yield part, str(path), file
             return
@@ -154,6 +157,7 @@ class Variation:
                 member = next((n for n in archive.namelist() if Path(n).name == wanted), None)
                 if member is None:
                     raise ValueError(f"has no {wanted}")
+                check_member(archive.getinfo(member), MOST_BYTES)
                 with archive.open(member) as binary:
                     text = io.TextIOWrapper(binary, "ascii")
                     yield part, f"{original['zip']}/{member}", text

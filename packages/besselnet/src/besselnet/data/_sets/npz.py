@@ -6,15 +6,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from besselnet._pixels import check_reading, option_hint, reading, scale_depth
-from besselnet.checks import check_choice
+from besselnet._pixels import check_reading, option_hint, scale_depth
+from besselnet.checks import check_choice, check_count
 from besselnet.data._decode import Resize, resize_in_pieces, warn_of_dark_images
 from besselnet.data._files import read_arrays, take
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
 from besselnet.data._split import divide
+from besselnet.untrusted import MOST_BYTES, reading
 
 _GROUP_KEYS = ("groups", "slide")
+# Of a file without names of the classes: each number up to the largest label becomes a class.
+_LARGEST_LABEL = 9_999
 
 
 @register_data(
@@ -32,6 +35,7 @@ def load_npz(
     resize: Resize = "fit",
     split: Sequence[float] = (0.8, 0.1, 0.1),
     by_group: bool | None = None,
+    max_bytes: int = MOST_BYTES,
 ) -> Splits:
     """Keys: `x`, `y`, or `x_train`, `y_train` and the same with `_val` and `_test`.
 
@@ -42,13 +46,14 @@ def load_npz(
     - classes: names, optional.
     - groups or slide: integers or names, optional, with the suffix of their part.
     - `split`, `by_group`: how a file with `x` and `y` is divided; groups stay together by default.
+    - `max_bytes`: what a compressed file may unpack to; 1 GB.
     """
-    if root is None or not root.is_file():
+    if root is None or root.is_dir():
         raise ValueError(f"npz needs the path of an .npz file, got {root}")
     if layout is not None:
         check_choice("layout", layout, ("NHWC", "NCHW"))
     check_reading(bits=bits)
-    arrays = read_arrays(root)
+    arrays = read_arrays(root, check_count("max_bytes", max_bytes))
     with reading(root):
         parts = [part for part in ("train", "val", "test") if f"x_{part}" in arrays]
         if "x" not in arrays and "train" not in parts:
@@ -126,7 +131,10 @@ def _number(labels: np.ndarray, classes: np.ndarray | None) -> tuple[tuple[str, 
     if labels.dtype.kind not in "iufb" or np.any(labels != np.round(labels)):
         raise ValueError(f"labels must be whole numbers or names, got {labels.dtype}")
     if names is None:
-        names = tuple(str(number) for number in range(int(labels.max(initial=0)) + 1))
+        most = int(labels.max(initial=0))
+        if most > _LARGEST_LABEL:
+            raise ValueError(f"has the label {most}, must be at most {_LARGEST_LABEL}")
+        names = tuple(str(number) for number in range(most + 1))
     return names, labels.astype(np.int64)
 
 
