@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from hostile.fork_server import ForkServer
+from study.toys import write_study
 from train.toy_run import make_images
 
 QUICK = [
@@ -41,3 +42,22 @@ def run(server, images):
     done = server.run("besselnet", "train", images, "--out", folder, *QUICK, folder=images.parent)
     assert done.code == 0, done.error
     return folder
+
+
+@pytest.fixture(scope="session")
+def servers(server, lab_server):
+    """The server of each program."""
+    return {"besselnet": server, "reader": server, "besselnet-lab": lab_server}
+
+
+@pytest.fixture(scope="session")
+def ready(server, lab_server, run):
+    """`run` with an ONNX file, and a finished study beside it."""
+    done = server.run("besselnet", "export", run, folder=run.parent)
+    assert done.code == 0, done.error
+    study = run.parent / "study"
+    recipe = write_study(study)
+    where = ("--results", study / "results", "--data-root", study, "--threads", "1")
+    done = lab_server.run("besselnet-lab", "study", "run", recipe, *where, folder=study)
+    assert done.code == 0, done.error
+    return run

@@ -3,7 +3,8 @@
 `ForkServer` starts this file as a program of its own. It imports everything once, then forks a process for
 each command line: importing torch takes longer than most commands. Requests and replies are lines of JSON.
 
-A process that takes more than `SECONDS` is ended. More than `MEMORY` beyond what was loaded is refused to it.
+A process that computes for more than `SECONDS` or takes more than `PATIENCE` is ended: a busy machine is
+not a hang. More than `MEMORY` beyond what was loaded is refused to it.
 It reaches no network and starts no program but git and uname; what it tried is in `Ended.forbidden`.
 """
 
@@ -26,6 +27,7 @@ from typing import Any
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 SECONDS = 10
+PATIENCE = 30
 MEMORY = 10**9
 
 # The programs whose command lines are run: where they are (it may be a function that makes one), and what
@@ -61,7 +63,7 @@ class Ended:
         killed: how many processes were killed, on request.
         changes: how often it changed files; 0 if a signal ended it.
         forbidden: attempts to reach the network, to start programs or to unpickle objects.
-        orphans: workers of a study that were still alive `SECONDS` after it had ended.
+        orphans: workers of a study that were still alive `PATIENCE` after it had ended.
     """
 
     code: int
@@ -180,7 +182,8 @@ def _start(command: list[str], place: Path, folder: str, change: int | None) -> 
         os.chdir(folder)
         os.environ["BESSELNET_DATA"] = str(Path(folder, "cache"))
         sys.argv = command
-        signal.alarm(SECONDS)
+        signal.alarm(PATIENCE)
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
         loaded = Path("/proc/self/statm").read_text().split()[5]
         most = int(loaded) * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -242,7 +245,7 @@ def _serve(request: dict[str, Any], place: Path, workers: Path) -> list[dict[str
 
 def _outliving(workers: Path) -> int:
     """How many workers are alive, once all have had the time to end."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE
     pids = [int(line) for line in workers.read_text().split()]
     while (alive := [pid for pid in pids if _is_alive(pid)]) and time.monotonic() < deadline:
         time.sleep(0.01)
