@@ -12,7 +12,7 @@ from besselnet.hub import from_pretrained
 
 _NAMES = ("data", "network", "image")
 program = Program(
-    "reader", "", "", {name: Command("hostile.readers", f"read_{name}", "") for name in _NAMES}
+    "reader", "", "", {name: Command("abuse.readers", f"read_{name}", "") for name in _NAMES}
 )
 
 
@@ -33,7 +33,7 @@ def read_data(name: str, path: Path) -> None:
 
 def read_network(folder: Path) -> None:
     model = from_pretrained(folder)
-    print(model.recipe, _digest(*model.state_dict().values()))
+    print(_digest(*model.state_dict().values()))
 
 
 def read_image(path: Path) -> None:

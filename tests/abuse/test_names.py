@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hostile.conftest import QUICK
-from hostile.manners import only_json
+from abuse.manners import only_json
+from abuse.networks import QUICK
 
 NAMES = [
     *(

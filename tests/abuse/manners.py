@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from hostile.fork_server import Ended
+from abuse.fork_server import Ended
 
 _NO_MEMORY = re.compile(
     r"(unable to|can't|cannot|failed to) allocate|allocation failed|memoryerror|bad_alloc|out of memory",

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abuse.fork_server import Kill
+from abuse.manners import check_manners, fuzzing
+from abuse.networks import QUICK, SMALL
 from besselnet.cli import Program, program
 from besselnet.data import data_source, list_data
 from besselnet.models import list_models, model_info
 from besselnet.train import describe_settings, make_config
 from besselnet_lab.cli import program as lab_program
-from hostile.conftest import QUICK
-from hostile.fork_server import Kill
-from hostile.manners import check_manners, fuzzing
 
 # Relative, in a folder of its own: whatever is written stays there.
 TRAINING = [
     ["besselnet", "train", "images", "--out", "new", *QUICK],
-    ["besselnet", "train", "images", *QUICK[2:], "--set", "model.options.width=0.2"],
+    ["besselnet", "train", "images", *SMALL],
     ["besselnet", "train", "--out", "run", "--resume"],
     ["besselnet", "train", "--settings", "--model", "besselnet_small", "--config", "empty.toml"],
 ]
@@ -147,8 +147,8 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 
 def fill(folder: Path, run: Path) -> None:
     """What `LINES` and `VALUES` name."""
-    for name in ("run", "images"):
-        shutil.copytree(run.parent / name, folder / name)
+    shutil.copytree(run, folder / "run")
+    shutil.copytree(run.parent / "images", folder / "images")
     shutil.copytree(run.parent / "study" / "results", folder / "results" / "tiny")
     for name in ("tiny.toml", "tiny.npz"):
         shutil.copy(run.parent / "study" / name, folder)

@@ -37,7 +37,7 @@ PROGRAMS = {
         ("besselnet.cli", "program"),
         *("lightning_fabric", "torchmetrics.classification", "matplotlib.backends.backend_agg"),
         *("onnxruntime", "onnxscript", "torch.onnx", "torch.export", "h5py", "PIL.Image", "pooch"),
-        *("besselnet.demo", "besselnet.export", "hostile.networks", "train.toy_run"),
+        *("besselnet.demo", "besselnet.export", "abuse.networks", "train.toy_run"),
         *(f"besselnet.cli._{name}" for name in ("train", "predict", "export", "data", "models")),
     ),
     "besselnet-lab": (
@@ -45,7 +45,7 @@ PROGRAMS = {
         *(f"besselnet_lab.cli.{name}" for name in ("study", "bench", "figure")),
         "study.forks",
     ),
-    "reader": (("hostile.readers", "program"), "h5py"),
+    "reader": (("abuse.readers", "program"), "h5py"),
 }
 # Events of `sys.audit` that change files: moments to be killed at.
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link")

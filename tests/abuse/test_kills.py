@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from abuse.fork_server import Ended, Kill
 from besselnet_lab.study.store import Store
-from hostile.fork_server import Ended, Kill
 from study.toys import comparable, write_study
 from train.toy_run import make_images
 

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hostile.fork_server import Ended
-from hostile.manners import check_manners, fuzzing
-from hostile.mutations import damaged_file
+from abuse.fork_server import Ended
+from abuse.manners import check_manners, fuzzing
+from abuse.mutations import damaged_file
 
 RANDOM = np.random.default_rng(0)
 

@@ -1,9 +1,16 @@
-"""A network whose training has everything that a checkpoint must keep."""
+"""Trainings of a moment, and a network with everything that a checkpoint must keep."""
 
 from torch import nn
 
 from besselnet.models import register_model
 from train.toys import toy_model
+
+# Options of `besselnet train`.
+ONE_EPOCH = [
+    *("--set", "train.epochs=1", "--set", "train.batch_size=8", "--set", "train.device=cpu"),
+]
+QUICK = ["--model", "toy", *ONE_EPOCH]
+SMALL = ["--model", "besselnet_small", "--set", "model.options.width=0.2", *ONE_EPOCH]
 
 
 @register_model(

@@ -1,17 +1,13 @@
-"""What the hostile tests share: servers of forks, and a small trained run."""
+"""What these tests share: servers of forks, and a small trained run."""
 
 import sys
 
 import pytest
 
-from hostile.fork_server import ForkServer
+from abuse.fork_server import ForkServer
+from abuse.networks import QUICK, SMALL
 from study.toys import write_study
 from train.toy_run import make_images
-
-QUICK = [
-    *("--model", "toy", "--set", "train.epochs=1", "--set", "train.batch_size=8"),
-    *("--set", "train.device=cpu"),
-]
 
 if sys.platform != "linux":
     collect_ignore_glob = ["test_*.py"]  # the limits of memory are those of Linux
@@ -32,16 +28,13 @@ def lab_server():
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory):
-    return make_images(tmp_path_factory.mktemp("hostile") / "images")
+    return make_images(tmp_path_factory.mktemp("abuse") / "images")
 
 
 @pytest.fixture(scope="session")
 def run(server, images):
     """A run folder beside `images`."""
-    folder = images.parent / "run"
-    done = server.run("besselnet", "train", images, "--out", folder, *QUICK, folder=images.parent)
-    assert done.code == 0, done.error
-    return folder
+    return train(server, images, "run", QUICK)
 
 
 @pytest.fixture(scope="session")
@@ -51,13 +44,21 @@ def servers(server, lab_server):
 
 
 @pytest.fixture(scope="session")
-def ready(server, lab_server, run):
-    """`run` with an ONNX file, and a finished study beside it."""
-    done = server.run("besselnet", "export", run, folder=run.parent)
-    assert done.code == 0, done.error
-    study = run.parent / "study"
-    recipe = write_study(study)
+def ready(server, lab_server, images):
+    """A run of a network of the library, with an ONNX file; beside it a finished study."""
+    folder = train(server, images, "ready", SMALL)
+    exported = server.run("besselnet", "export", folder, folder=images.parent)
+    assert exported.code == 0, exported.error
+    study = images.parent / "study"
     where = ("--results", study / "results", "--data-root", study, "--threads", "1")
+    recipe = write_study(study)
     done = lab_server.run("besselnet-lab", "study", "run", recipe, *where, folder=study)
     assert done.code == 0, done.error
-    return run
+    return folder
+
+
+def train(server, images, name, options):
+    folder = images.parent / name
+    done = server.run("besselnet", "train", images, "--out", folder, *options, folder=images.parent)
+    assert done.code == 0, done.error
+    return folder
