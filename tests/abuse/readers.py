@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from besselnet.cli import Command, Program
-from besselnet.data import decode_image, load_data
+from besselnet.data import load_data
 from besselnet.hub import from_pretrained
 
-_NAMES = ("data", "network", "image")
+_NAMES = ("data", "network")
 program = Program(
     "reader", "", "", {name: Command("abuse.readers", f"read_{name}", "") for name in _NAMES}
 )
@@ -34,7 +34,3 @@ def read_data(name: str, path: Path) -> None:
 def read_network(folder: Path) -> None:
     model = from_pretrained(folder)
     print(_digest(*model.state_dict().values()))
-
-
-def read_image(path: Path) -> None:
-    print(_digest(decode_image(path)))
