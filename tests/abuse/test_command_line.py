@@ -174,7 +174,7 @@ def check(servers, run: Path, place: Path, words: list[str]) -> None:
     assert stat.S_ISFIFO((place / "fifo").stat().st_mode), "the FIFO was replaced by a file"
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_mutated_command_lines(servers, ready, tmp_path, count):
     @fuzzing(count)
     @given(command_lines())
