@@ -14,7 +14,7 @@ EVERYTHING := -e '$(LIBRARY)[demo,data,photos,tensorboard,export,hub]' -e '$(LAB
 STUDIES := $(addprefix $(LAB)/results/,here ablation replication)
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-slow test-oldest test-newest wheels lint bench docs study report clean help
+.PHONY: demo test test-slow test-oldest test-newest audit wheels lint bench docs study report clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -60,6 +60,14 @@ test-oldest test-newest: test-%:  ## the checks with the oldest / the newest dep
 	  -e '$(LIBRARY)[demo,data,photos,tensorboard,export]' -e $(LAB) --group dev
 	.venv-$*/bin/pytest -m "not slow" -W default  # other versions warn of other things
 
+# In an environment of its own, so that what it needs is not checked with the rest.
+audit: $(READY)  ## what is installed against known vulnerabilities; needs a connection
+	@$(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip install --quiet pip-audit || \
+	  { echo "NOT CHECKED for known vulnerabilities: pip-audit cannot be installed"; exit 3; }
+	@.venv-audit/bin/python tools/audit.py \
+	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
 wheels: $(READY)  ## both packages as wheels, in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./$(LIBRARY) ./$(LAB)
 
@@ -73,4 +81,4 @@ report: $(READY)  ## the tables and figures of the committed results, in docs/re
 	$(BIN)/besselnet-lab study report $(STUDIES) --out docs/results --title "Results"
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .venv-oldest .venv-newest packages/*/build dist site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest .venv-audit packages/*/build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

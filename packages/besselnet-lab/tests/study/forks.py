@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 # What a training imports when it begins, imported before the forks.
 import lightning_fabric  # noqa: F401
@@ -61,3 +62,15 @@ class Forked:
 def fork_worker(place: "local._Worker") -> Forked:
     """In place of the method that opens a worker process."""
     return Forked(place.environment, place.arguments)
+
+
+def fork_all_workers(numbers: Path) -> None:
+    """From now on, fork every worker of this process and note its number in the file `numbers`."""
+
+    def noted(place: "local._Worker") -> Forked:
+        process = fork_worker(place)
+        with numbers.open("a") as file:
+            file.write(f"{process.pid}\n")
+        return process
+
+    local._Worker._open = noted

@@ -20,8 +20,7 @@ from besselnet_lab.study.local import run_local
 from besselnet_lab.study.recipe import read_recipe
 from besselnet_lab.study.store import Store
 from besselnet_lab.study.worker import Outcome, as_job
-from study.kill_driver import comparable
-from study.toys import RECIPE, write_study
+from study.toys import RECIPE, comparable, write_study
 
 
 def test_without_ray_the_user_is_told_what_to_install(tmp_path, monkeypatch):

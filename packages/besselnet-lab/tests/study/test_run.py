@@ -1,4 +1,4 @@
-"""Running a study: results, going on, failures, two runners, kills."""
+"""Running a study: results, going on, failures, two runners."""
 
 import io
 import json
@@ -287,22 +287,3 @@ def test_stopping_saves_and_going_on_continues(tmp_path):
     assert not store.is_running(cell.key)
     assert (run_folder / "checkpoint.safetensors").exists()
     assert not store.results()
-
-
-def kill_at_random(folder, kills, mode):
-    done = subprocess.run(
-        [sys.executable, TESTS / "study" / "kill_driver.py", folder, str(kills), "2", mode],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-
-
-def test_kills_lose_nothing_and_repeat_nothing(tmp_path):
-    kill_at_random(tmp_path, 3, "fork")
-
-
-@pytest.mark.slow
-def test_twenty_kills_lose_nothing_and_repeat_nothing(tmp_path):
-    kill_at_random(tmp_path, 20, "spawn")

@@ -108,3 +108,11 @@ def make_result(
             "seconds": [10.0 + seed, 20.0 + seed],
         },
     }
+
+
+def comparable(result: dict) -> dict:
+    """What two runs of a cell must agree in: all but times and the environment."""
+    kept = {k: v for k, v in result.items() if k not in ("seconds", "finished", "environment")}
+    timing = ("seconds", "images_per_second")
+    kept["curve"] = {k: v for k, v in result["curve"].items() if k not in timing}
+    return kept
