@@ -29,7 +29,9 @@ class Case(NamedTuple):
     options: dict
 
     def __str__(self) -> str:
-        sizes = f"input {tuple(self.input.shape)} {self.input.dtype}, weight {tuple(self.weight.shape)}"
+        sizes = (
+            f"input {tuple(self.input.shape)} {self.input.dtype}, weight {tuple(self.weight.shape)}"
+        )
         return f"{self.kernel}, {self.threads} threads, {self.spec}, {sizes}, {self.options}"
 
 
@@ -52,7 +54,9 @@ def random_case(seed: int) -> Case:
         groups = draw.choice([1, 1, 1, 2, 3])
         ins = groups * draw.choice([1, 2, 3, 5, 8, 13, 16, 17, 24, 33])
         outs = groups * draw.choice([1, 2, 3, 7, 8, 16, 20, 31, 40, 50])
-        stride, dilation = ([draw.choice(values) for _ in "yx"] for values in ([1, 1, 2, 3], [1, 1, 2]))
+        stride, dilation = (
+            [draw.choice(values) for _ in "yx"] for values in ([1, 1, 2, 3], [1, 1, 2])
+        )
         padding = [draw.randint(0, size) for _ in "yx"]
         # Smaller images might lie between the pixels that the layer reads, and the response be nothing at all.
         steps = zip(stride, dilation, padding)
