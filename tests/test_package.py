@@ -218,6 +218,9 @@ def test_the_wheel_alone_brings_three_packages_and_works_with_them(built, tmp_pa
     environment.install(str(wheel_of(built["besselnet"])))
     assert environment.packages() - before <= {"besselnet", "numpy", "scipy", "safetensors"}
     assert environment.run(environment.python, "-c", USED_WITHOUT_EXTRAS).endswith("True\n")
+    kernel = "from besselnet import kernels; print(kernels.status().used)"
+    built_with = shutil.which("cc") is not None
+    assert environment.run(environment.python, "-c", kernel) == f"{built_with}\n"
     said = environment.run(environment.programs / "besselnet", "--help", code=2)
     assert said.count("\n") == 1
     assert "besselnet[train]" in said
