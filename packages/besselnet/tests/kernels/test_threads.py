@@ -9,6 +9,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from besselnet.kernels import available
+from besselnet.kernels._load import load
+from besselnet.kernels._openmp import find_parallel
 from besselnet.nn import BesselConv2d
 
 pytestmark = pytest.mark.skipif(not available(), reason="the native kernel is not built")
@@ -59,6 +61,19 @@ def test_several_python_threads_at_once():
     for worker in workers:
         worker.join()
     assert agreed == [True] * 40
+
+
+def test_threads_of_its_own_give_the_same_bits():
+    """What it uses where torch has no OpenMP, and after a fork."""
+    expected = pass_both_ways()
+    parallel, _ = find_parallel()
+    assert parallel is not None
+    library = load().library
+    library.bessel_use_openmp(None)
+    try:
+        assert same(pass_both_ways(), expected)
+    finally:
+        library.bessel_use_openmp(parallel)
 
 
 # Python warns of forks beside threads, which is what is tested here.
