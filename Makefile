@@ -81,4 +81,5 @@ report: $(READY)  ## the tables and figures of the committed results, in docs/re
 	$(BIN)/besselnet-lab study report $(STUDIES) --out docs/results --title "Results"
 
 clean:  ## remove the environment and caches
+	rm -f $(LIBRARY)/src/besselnet/kernels/libbesselnet.*
 	rm -rf $(VENV) .venv-oldest .venv-newest .venv-audit packages/*/build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

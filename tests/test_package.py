@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from importlib import metadata
@@ -35,10 +36,17 @@ def built(tmp_path_factory):
         shutil.copytree(package, source, ignore=left_out)
         out.mkdir()
         for kind in ("build_sdist", "build_wheel"):
-            command = [sys.executable, "-c", _BUILD, kind, str(out)]
-            subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=300)
+            build(kind, source, out)
         folders[name] = out
     return folders
+
+
+def build(kind: str, source: Path, out: Path, **variables: str) -> None:
+    command = [sys.executable, "-c", _BUILD, kind, str(out)]
+    environment = {**os.environ, **variables}
+    subprocess.run(
+        command, cwd=source, check=True, capture_output=True, timeout=300, env=environment
+    )
 
 
 def wheel_of(folder: Path) -> Path:
@@ -75,7 +83,10 @@ def test_wheel_holds_all_modules_data_and_types(name, built):
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("besselnet", {"tests/test_layering.py"}),
+        (
+            "besselnet",
+            {"tests/test_layering.py", "setup.py", "native/besselnet.h", "native/kernel.c"},
+        ),
         ("besselnet_lab", {"recipes/here.toml", "benchmarks/README.md"}),
     ],
 )
@@ -95,6 +106,39 @@ def test_hard_dependencies_are_few(name, built):
     required = about(wheel_of(built[name])).get_all("Requires-Dist")
     names = {re.match(r"[\w.-]+", line)[0] for line in required if "extra ==" not in line}
     assert names == HARD[name]
+
+
+def tags(wheel: Path) -> tuple[str, str]:
+    """Of which Python and ABI a wheel is, and of which platform."""
+    python, abi, platform = wheel.stem.split("-")[-3:]
+    return f"{python}-{abi}", platform
+
+
+def libraries(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return [name for name in archive.namelist() if Path(name).stem == "libbesselnet"]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_wheel_with_the_native_kernel_is_for_every_python_and_one_platform(built):
+    wheel = wheel_of(built["besselnet"])
+    python, platform = tags(wheel)
+    assert python == "py3-none"
+    assert platform == sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    (library,) = libraries(wheel)
+    assert library.startswith("besselnet/kernels/")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
+        assert b"Root-Is-Purelib: false" in archive.read(name)
+
+
+def test_a_wheel_without_it_is_for_every_platform(tmp_path):
+    left_out = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    shutil.copytree(LIBRARY, tmp_path / "source", ignore=left_out)
+    build("build_wheel", tmp_path / "source", tmp_path, BESSELNET_NO_BUILD="1")
+    wheel = wheel_of(tmp_path)
+    assert tags(wheel) == ("py3-none", "any")
+    assert libraries(wheel) == []
 
 
 def sources() -> list[Path]:
@@ -174,6 +218,9 @@ def test_the_wheel_alone_brings_three_packages_and_works_with_them(built, tmp_pa
     environment.install(str(wheel_of(built["besselnet"])))
     assert environment.packages() - before <= {"besselnet", "numpy", "scipy", "safetensors"}
     assert environment.run(environment.python, "-c", USED_WITHOUT_EXTRAS).endswith("True\n")
+    kernel = "from besselnet import kernels; print(kernels.status().used)"
+    built_with = shutil.which("cc") is not None
+    assert environment.run(environment.python, "-c", kernel) == f"{built_with}\n"
     said = environment.run(environment.programs / "besselnet", "--help", code=2)
     assert said.count("\n") == 1
     assert "besselnet[train]" in said

@@ -66,16 +66,17 @@ def processor(compiler: list[str]) -> str:
 
 
 def run_all(commands: list[list[str]]) -> None:
-    """Run the commands at once; raise with the last line of the first that fails."""
+    """Run the commands at once; raise with the first error of the first that fails."""
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for command in commands
     ]
-    said = [process.communicate()[0] for process in running]
-    for process, text in zip(running, said):
+    printed = [process.communicate()[0] for process in running]
+    for process, text in zip(running, printed):
         if process.returncode:
-            errors = [line for line in text.splitlines() if "error" in line] or text.splitlines()
-            raise NotBuilt(f"the C compiler failed ({' '.join(errors[-1:])})")
+            errors = [line for line in text.splitlines() if "error" in line]
+            said = errors[0] if errors else f"exit code {process.returncode}"
+            raise NotBuilt(f"the C compiler failed ({said})")
 
 
 def build_library(target: Path, workspace: Path, extra: tuple[str, ...] = ()) -> None:

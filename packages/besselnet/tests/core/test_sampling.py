@@ -14,6 +14,7 @@ from besselnet.core import (
     kernel_modes,
     polar_rule,
     sampled_basis,
+    sampled_filters,
 )
 from besselnet.core import _sampling as sampling_module
 from tolerances import FLOAT64
@@ -47,6 +48,19 @@ def test_quarter_turn_multiplies_each_filter_by_its_phase(kernel_size, sampling)
     for mode, filter_ in zip(modes.modes, taps):
         # The filter conjugates: turning it counter-clockwise by 90 degrees gives i^v.
         assert np.abs(np.rot90(filter_) - 1j**mode.order * filter_).max() <= FLOAT64.rounding
+
+
+@pytest.mark.parametrize(("kernel_size", "sampling"), ALL)
+def test_each_filter_is_even_or_odd_as_its_order_says(kernel_size, sampling):
+    """Cosines are even in y and in x as v is; sines are odd in y and in x as v is not."""
+    modes = kernel_modes(kernel_size, 1.0)
+    bank = sampled_filters(kernel_size, modes, sampling)
+    bound = FLOAT64.rounding * np.abs(bank).max()
+    for order, (cosines, sines) in enumerate(modes.order_slices):
+        sign = (-1) ** order
+        for filters, in_y, in_x in ((bank[cosines], 1, sign), (bank[sines], -1, -sign)):
+            assert np.abs(filters - in_y * filters[:, ::-1]).max(initial=0) <= bound
+            assert np.abs(filters - in_x * filters[:, :, ::-1]).max(initial=0) <= bound
 
 
 @pytest.mark.parametrize(("kernel_size", "sampling"), ALL)

@@ -58,8 +58,9 @@ def random_case(seed: int) -> Case:
             [draw.choice(values) for _ in "yx"] for values in ([1, 1, 2, 3], [1, 1, 2])
         )
         padding = [draw.randint(0, size) for _ in "yx"]
-        # Smaller images might lie between the pixels that a stride visits, and the response be nothing at all.
-        least = [max(s, d * (size - 1) + 1 - 2 * p) for s, d, p in zip(stride, dilation, padding)]
+        # Smaller images might lie between the pixels that the layer reads: no response at all.
+        steps = zip(stride, dilation, padding)
+        least = [max(s, d, d * (size - 1) + 1 - 2 * p) for s, d, p in steps]
         shape = [max(draw.choice([1, 3, 7, 14, 28, 33]), n) for n in least]
         batch = draw.choice([1, 1, 2, 3, 5])
         operations = direct_cost(spec, ins, outs, groups).operations * len(spec.scales)

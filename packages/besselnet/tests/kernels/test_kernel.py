@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from besselnet.functional import BasisSpec, _fused, bessel_conv2d, factored_cost
-from besselnet.kernels import MOST_TAPS, available
+from besselnet.functional import BasisSpec, _fused, bessel_conv2d, cheaper_algorithm, factored_cost
+from besselnet.kernels import available
 from besselnet.nn import BesselConv2d
 from kernels.fuzz import compare, kernels, random_case
 from tolerances import TOLERANCES, assert_same
@@ -180,7 +181,7 @@ def test_autocast_computes_in_float32(calls):
     assert calls == {"forward": 2, "backward": 2}
 
 
-def test_what_it_does_not_take_goes_to_torch(calls):
+def test_what_it_does_not_take_goes_to_torch(calls, monkeypatch):
     quick, slow = twins(2, 3)
     image = torch.randn(1, 2, 9, 9)
     double = quick.double()(image.double())
@@ -188,9 +189,41 @@ def test_what_it_does_not_take_goes_to_torch(calls):
     assert quick.half()(image.half()).dtype == torch.float16
     meta = BesselConv2d(2, 3, 5, device="meta", algorithm="factored")
     assert meta(torch.empty(1, 2, 9, 9, device="meta")).shape == (1, 3, 5, 5)
-    large = BesselConv2d(1, 1, MOST_TAPS + 1, cutoff=0.03, algorithm="factored")
-    assert large(torch.randn(1, 1, 66, 66)).shape == (1, 1, 2, 2)
+    monkeypatch.setattr(_fused, "MOST_TAPS", 4)
+    large, slow = twins(2, 3)
+    assert_same(large(image), slow(image), ROUNDING)
     assert not any(calls.values())
+
+
+def test_auto_takes_it_for_small_images_too(calls):
+    """One call replaces the many steps that make the factored algorithm slow there."""
+    image = torch.randn(1, 8, 16, 16)
+    BesselConv2d(8, 8, 7, padding=3)(image)
+    assert calls["forward"] == 1
+    spec = BasisSpec.checked(7)
+    assert cheaper_algorithm(spec, 8, 8, 1, pixels=256) == "direct"
+    assert cheaper_algorithm(spec, 8, 8, 1, pixels=256, fused=True) == "factored"
+
+
+def test_lazily_negated_images():
+    """torch.imag of a conjugate has the sign as a mark, not in memory."""
+    quick, slow = twins(2, 3)
+    image = torch.randn(1, 2, 9, 9, dtype=torch.complex64).conj().imag
+    assert image.is_neg()
+    assert_same(quick(image), slow(image), ROUNDING)
+
+
+def test_inference_mode_and_checkpoints():
+    quick, _ = twins(2, 3)
+    image = torch.randn(1, 2, 9, 9)
+    expected = quick(image)
+    with torch.inference_mode():
+        assert torch.equal(quick(image), expected)
+    given = image.requires_grad_()
+    again = checkpoint(quick, given, use_reentrant=False)
+    assert torch.equal(again, expected)
+    (gradient,) = torch.autograd.grad(again.sum(), given)
+    assert torch.equal(gradient, torch.autograd.grad(quick(given).sum(), given)[0])
 
 
 def test_tables_without_parities_are_computed_by_torch():

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet.functional import BasisSpec, cheaper_algorithm, direct_cost, factored_cost
+from besselnet.kernels import available
 from besselnet.models import create_model
 from besselnet.nn import BesselConv2d
 from besselnet_lab import paper  # noqa: F401  (registers the peers)
@@ -130,7 +131,7 @@ def predicted_algorithm(settings: Settings) -> str:
         ends = (settings["in_channels"], settings["out_channels"], settings.get("groups", 1))
         stride = settings.get("stride", 1)
         pixels = settings["batch"] * settings["size"] ** 2 // stride**2
-        chosen = cheaper_algorithm(basis_of(settings), *ends, pixels=pixels)
+        chosen = cheaper_algorithm(basis_of(settings), *ends, pixels=pixels, fused=available())
     return chosen
 
 

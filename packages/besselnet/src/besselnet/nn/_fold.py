@@ -13,18 +13,18 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
     """A copy in eval mode, with batch normalisations folded into the convolutions that they follow.
 
     In eval mode a normalisation multiplies each channel by a factor s and adds a constant. The weights take
-    the factor (its square root for ``response="power"``), the bias takes the rest, and ``nn.Identity`` takes the
-    place of the normalisation. Neighbours in an ``nn.Sequential`` are folded: ``nn.Conv2d`` or ``BesselConv2d``,
-    then ``nn.BatchNorm2d``. A ``BesselConv2d`` keeps its normalisation where some s is not positive, since an
-    amplitude has no sign, and where the strongest scale is chosen over all channels together.
+    the factor (its square root for ``response="power"``) and the bias takes the rest; ``nn.Identity`` takes
+    the place of the normalisation. Neighbours in an ``nn.Sequential`` are folded: ``nn.Conv2d`` or
+    ``BesselConv2d``, then ``nn.BatchNorm2d``. A ``BesselConv2d`` keeps its normalisation where some s is not
+    positive, since an amplitude has no sign, and where the strongest scale is chosen over all channels.
     """
     folded = copy.deepcopy(model).eval()
     for module in folded.modules():
         if type(module) is not nn.Sequential:
             continue
         for (_, conv), (name, norm) in pairwise(list(module.named_children())):
-            pair = type(conv) in (nn.Conv2d, BesselConv2d) and type(norm) is nn.BatchNorm2d
-            if pair and _fold(conv, norm):
+            plain = type(conv) in (nn.Conv2d, BesselConv2d)
+            if plain and type(norm) is nn.BatchNorm2d and _fold(conv, norm):
                 setattr(module, name, nn.Identity())
     return folded
 
