@@ -86,7 +86,7 @@ def test_json_goes_to_standard_output_alone_and_quick_results_to_their_own_folde
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["networks"], "no entry is named 'networks'; known: layer, layer64, network"),
+        (["networks"], "no entry is named 'networks'; known: layer, layer64"),
         (["--entries", "missing.toml"], "missing.toml"),
         (["--entries", "tiny.toml", "--rounds", "0"], "--rounds"),
         (["--entries", "tiny.toml", "--threads", "none"], "--threads"),

@@ -29,6 +29,9 @@ CONV_OPTIONS = ("stride", "padding", "dilation", "groups", "padding_mode")
 BESSEL_OPTIONS = (
     *("symmetry", "cutoff", "scales", "scale_pool", "response", "sampling", "algorithm"),
 )
+# How it is run: with the native kernel, on so many threads, under autocast to bfloat16, with images in
+# channels-last memory.
+CONDITIONS = ("native", "threads", "bfloat16", "channels_last")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Bound:
     quantity: str
     """One of QUANTITIES."""
     candidates: tuple[str, ...]
-    """The two of a quotient or of a difference of exponents, or the one whose largest value counts."""
+    """The two of a quotient or of a difference of exponents, the four of a quotient of two quotients, or the
+    one whose largest value counts."""
     at_least: float | None = None
     at_most: float | None = None
     aim: float | None = None
@@ -166,7 +170,8 @@ def _check_settings(settings: Settings) -> None:
     """Refuse settings that describe neither a layer nor a network."""
     network = "model" in settings
     needed = NETWORK if network else LAYER
-    known = (*needed, *(("options",) if network else (*CONV_OPTIONS, *BESSEL_OPTIONS)))
+    options = ("options",) if network else (*CONV_OPTIONS, *BESSEL_OPTIONS)
+    known = (*needed, *options, *CONDITIONS)
     for key in needed:
         if key not in settings:
             raise ValueError(f"{key!r} is missing in {settings}")

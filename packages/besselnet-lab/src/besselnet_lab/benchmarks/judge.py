@@ -113,7 +113,9 @@ def _numbers(bound: Bound, cases: Sequence[Case]) -> list[float]:
     rows = [[value_of(case, name, bound.measure) for name in bound.candidates] for case in cases]
     complete = [[value for value in row if value is not None] for row in rows]
     complete = [row for row in complete if len(row) == len(bound.candidates)]
-    return [row[0] / row[1] if bound.quantity == "quotient" else row[0] for row in complete]
+    if bound.quantity == "largest":
+        return [row[0] for row in complete]
+    return [row[0] / row[1] / (row[2] / row[3] if len(row) == 4 else 1) for row in complete]
 
 
 def _verdict(bound: Bound, measured: float | None) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from besselnet_lab.benchmarks.entries import Settings
-from besselnet_lab.benchmarks.subjects import build, images_for, training_step
+from besselnet_lab.benchmarks.subjects import build, conditions, images_for, training_step
 from besselnet_lab.paper import PEERS
 
 
@@ -38,14 +38,16 @@ def probe(settings: Settings, seed: int) -> dict[str, Any]:
     images = images_for(settings, settings["batch"], seed)
     step = training_step(module, settings, seed)
     few = images_for(settings, min(2, settings["batch"]), seed)
-    step(few)
+    with conditions(settings):
+        step(few)
     module.zero_grad()
     few.grad = None
     gc.collect()
     peak = None
     if _reset_peak():
         before = _resident("VmRSS")
-        step(images)
+        with conditions(settings):
+            step(images)
         peak = _resident("VmHWM") - before
     return {"construct_seconds": seconds, "peak_bytes": peak}
 

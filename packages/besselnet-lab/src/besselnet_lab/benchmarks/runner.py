@@ -1,6 +1,5 @@
 """The one runner: an entry in, a report of plain JSON values out."""
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from besselnet_lab.benchmarks.measure import difference_from_direct, probe, time
 from besselnet_lab.benchmarks.subjects import (
     LeftOut,
     build,
+    conditions,
     forward_pass,
     images_for,
     multiply_adds,
@@ -146,10 +146,19 @@ def _check_size(settings: Settings, most: float | None) -> None:
 
 def _call(measure: str, result: _Result, seed: int) -> Callable[[], object]:
     assert result.module is not None  # only candidates that are present are called
-    images = images_for(result.settings, result.settings["batch"], seed)
-    if measure == "training":
-        return functools.partial(training_step(result.module, result.settings, seed), images)
-    return functools.partial(forward_pass(result.module), images)
+    settings = result.settings
+    images = images_for(settings, settings["batch"], seed)
+    step = (
+        training_step(result.module, settings, seed)
+        if measure == "training"
+        else forward_pass(result.module)
+    )
+
+    def call() -> object:
+        with conditions(settings):
+            return step(images)
+
+    return call
 
 
 def _probe(entry: Entry, result: _Result, seed: int) -> None:

@@ -1,6 +1,7 @@
 """What is measured: layers and networks from settings, and one step of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet.functional import BasisSpec, cheaper_algorithm, direct_cost, factored_cost
-from besselnet.kernels import available
+from besselnet.kernels import available, switched_off
 from besselnet.models import create_model
 from besselnet.nn import BesselConv2d
 from besselnet_lab import paper  # noqa: F401  (registers the peers)
@@ -24,13 +25,33 @@ def build(settings: Settings, seed: int = 0, dtype: torch.dtype = torch.float32)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if "model" in settings:
-            return _network(settings)
+            return _laid_out(_network(settings), settings)
         kind: Any = BesselConv2d if settings["layer"] == "BesselConv2d" else nn.Conv2d
         names = CONV_OPTIONS + (BESSEL_OPTIONS if kind is BesselConv2d else ())
         options = {name: settings[name] for name in names if name in settings}
         shape = (settings["in_channels"], settings["out_channels"], settings["kernel_size"])
         layer: nn.Module = kind(*shape, dtype=dtype, **options | {"padding": _padding(settings)})
-        return layer
+        return _laid_out(layer, settings)
+
+
+def _laid_out(module: nn.Module, settings: Settings) -> nn.Module:
+    if settings.get("channels_last"):
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module
+
+
+@contextmanager
+def conditions(settings: Settings) -> Iterator[None]:
+    """Context with the kernel, the threads and the precision of the settings."""
+    before = torch.get_num_threads()
+    with ExitStack() as stack:
+        if not settings.get("native", True):
+            stack.enter_context(switched_off())
+        if settings.get("bfloat16"):
+            stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+        torch.set_num_threads(settings.get("threads", before))
+        stack.callback(torch.set_num_threads, before)
+        yield
 
 
 def _network(settings: Settings) -> nn.Module:
@@ -56,6 +77,8 @@ def images_for(
     generator = torch.Generator().manual_seed(seed)
     shape = (batch, settings["in_channels"], settings["size"], settings["size"])
     images = torch.randn(shape, generator=generator, dtype=dtype)
+    if settings.get("channels_last"):
+        images = images.contiguous(memory_format=torch.channels_last)
     return images.requires_grad_("model" not in settings)
 
 

@@ -4,6 +4,15 @@ Nothing needs it: without it the same numbers come from torch operations. It is 
 """
 
 from besselnet.kernels._call import MOST_TAPS, Settings, backward, forward
-from besselnet.kernels._load import Status, available, status
+from besselnet.kernels._load import Status, available, status, switched_off
 
-__all__ = ["MOST_TAPS", "Settings", "Status", "available", "backward", "forward", "status"]
+__all__ = [
+    "MOST_TAPS",
+    "Settings",
+    "Status",
+    "available",
+    "backward",
+    "forward",
+    "status",
+    "switched_off",
+]

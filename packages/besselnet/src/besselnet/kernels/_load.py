@@ -4,6 +4,8 @@ import ctypes
 import os
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +22,8 @@ SYMBOLS = (
 # Variables of the environment: one of the instruction sets by name; any value but 0 for no kernel at all.
 FORCED = "BESSELNET_KERNEL"
 SWITCHED_OFF = "BESSELNET_NO_KERNEL"
+# One item for each `switched_off` that is under way.
+_off: list[None] = []
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,17 @@ def status() -> Status:
 
 def available() -> bool:
     """Whether the native kernel can be called."""
-    return load().library is not None
+    return not _off and load().library is not None
+
+
+@contextmanager
+def switched_off() -> Iterator[None]:
+    """Torch operations in place of the native kernel, in all threads: to compare the two."""
+    _off.append(None)
+    try:
+        yield
+    finally:
+        _off.pop()
 
 
 # torch.compile calls it instead of following it: what `torch.compiler.assume_constant_result` says, which
