@@ -63,6 +63,12 @@ CASES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _in_torch_operations(monkeypatch):
+    """The native kernel has tests of its own."""
+    monkeypatch.setattr("besselnet.functional._conv.kernel_takes", lambda *_: False)
+
+
 def twins(case, dtype):
     """The same layer with both algorithms, and an input."""
     options = {"kernel_size": 5, "channels": (5, 4), "size": (9, 10), **case}

@@ -6,12 +6,12 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from besselnet.functional import BasisSpec, _fused, bessel_conv2d, cheaper_algorithm, factored_cost
-from besselnet.kernels import available
+from besselnet.kernels import available, status
 from besselnet.nn import BesselConv2d
 from kernels.fuzz import compare, kernels, random_case
 from tolerances import TOLERANCES, assert_same
 
-pytestmark = pytest.mark.skipif(not available(), reason="the native kernel is not built")
+pytestmark = pytest.mark.skipif(not available(), reason=str(status()))
 
 ROUNDING = TOLERANCES[torch.float32].rounding
 

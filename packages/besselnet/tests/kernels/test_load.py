@@ -14,7 +14,7 @@ from besselnet.nn import BesselConv2d
 from kernels.fuzz import kernels
 from tolerances import TOLERANCES, assert_same
 
-needs_kernel = pytest.mark.skipif(not available(), reason="the native kernel is not built")
+needs_kernel = pytest.mark.skipif(not available(), reason=str(status()))
 
 
 @pytest.fixture(autouse=True)

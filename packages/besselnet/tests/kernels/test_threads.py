@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from besselnet.kernels import available
+from besselnet.kernels import available, status
 from besselnet.kernels._load import load
 from besselnet.kernels._openmp import find_parallel
 from besselnet.nn import BesselConv2d
 
-pytestmark = pytest.mark.skipif(not available(), reason="the native kernel is not built")
+pytestmark = pytest.mark.skipif(not available(), reason=str(status()))
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3])

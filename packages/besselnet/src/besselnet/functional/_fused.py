@@ -204,7 +204,8 @@ def fused(
 ) -> Tensor:
     """:func:`fused_response` in the terms of a :class:`BasisSpec`."""
     mirror = spec.symmetry == "O(2)"
-    call: Any = fused_response if torch.compiler.is_compiling() else _Eager.apply
+    eager = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    call: Any = _Eager.apply if eager else fused_response
     result: Tensor = call(
         input, weight, bank, bias, spec.radial_counts, mirror, response, *window, groups
     )
