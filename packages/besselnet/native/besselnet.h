@@ -38,6 +38,10 @@ BESSEL_PUBLIC int bessel_backward(const bessel_layer *layer, const void *input, 
                     const float *bank, const float *gradient, void *to_input, float *to_weight,
                     float *to_bias, int threads);
 
+/* Grows with every change of what stands above. */
+enum { BESSEL_API = 1 };
+BESSEL_PUBLIC int bessel_api_version(void);
+
 /* Names of the instruction sets that this library has and this processor can run, best first. */
 BESSEL_PUBLIC const char *bessel_available(void);
 /* Use one of them by name; 0 if it is not available. */

@@ -33,6 +33,8 @@ enum { NUM_KERNELS = sizeof kernels / sizeof *kernels };
 
 static const bessel_kernel *_Atomic chosen;
 
+int bessel_api_version(void) { return BESSEL_API; }
+
 const char *bessel_available(void) {
   static char names[64];
   char found[64] = "";
@@ -366,7 +368,9 @@ static int prepare_and_run(bessel_call *call, const float *weight, const float *
   plan_matrices(call, kernel->lanes);
   plan_tiles(call, kernel);
   const int64_t rows = layer->batch * layer->out_height;
-  call->parts = threads < 1 ? 1 : threads > rows ? rows : threads;
+  /* One part at least, so that gradients of no image are zero. */
+  call->parts = threads > rows ? rows : threads;
+  if (call->parts < 1) call->parts = 1;
   call->part_bytes = kernel->part_bytes(call);
   const size_t packed_bytes =
       (size_t)bessel_round_up(layer->groups * call->packed_rows * call->out_pitch * 4 + 4 * kernel->overrun, 4096);

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -108,3 +109,12 @@ def test_a_folder_that_stays_empty_goes_with_its_failure(tmp_path):
 def test_names_that_are_not_utf_8_can_be_written(tmp_path):
     write_atomically(tmp_path / "a", "class " + os.fsdecode(b"caf\xe9") + " 🐍")
     assert (tmp_path / "a").read_text(encoding="utf-8") == r"class caf\udce9 🐍"
+
+
+def test_a_device_is_written_to(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="fifo"):
+        write_atomically(tmp_path / "fifo", "text")
+    write_atomically(os.devnull, "text")
+    assert Path(os.devnull).is_char_device()
+    assert (tmp_path / "fifo").is_fifo()

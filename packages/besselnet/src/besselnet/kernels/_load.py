@@ -15,8 +15,9 @@ from besselnet.kernels._openmp import find_parallel
 
 SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 FILE = Path(__file__).with_name(f"libbesselnet{SUFFIX}")
+API_VERSION = 1
 SYMBOLS = (
-    *("bessel_available", "bessel_select", "bessel_use_openmp"),
+    *("bessel_api_version", "bessel_available", "bessel_select", "bessel_use_openmp"),
     *("bessel_forward", "bessel_backward"),
 )
 # Variables of the environment: one of the instruction sets by name; any value but 0 for no kernel at all.
@@ -133,6 +134,11 @@ def _open(file: Path) -> Any:
     missing = [name for name in SYMBOLS if not hasattr(library, name)]
     if missing:
         raise _Unusable(f"{file} is not of this version: it has no {', '.join(missing)}")
+    if library.bessel_api_version() != API_VERSION:
+        raise _Unusable(
+            f"{file} is not of this version: its interface is {library.bessel_api_version()}, must be "
+            f"{API_VERSION}"
+        )
     address = ctypes.c_void_p
     library.bessel_available.argtypes = ()
     library.bessel_available.restype = ctypes.c_char_p
