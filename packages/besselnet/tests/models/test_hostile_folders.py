@@ -72,7 +72,7 @@ def test_absurd_options_are_refused(tmp_path, options):
 
 
 def test_an_absurd_network_takes_no_memory(folder):
-    change(folder, options={"width": 2_000.0})
+    change(folder, options={"width": 1_000.0})
     program = f"""
 from besselnet.models import load_network
 try:
