@@ -78,7 +78,7 @@ from besselnet.models import load_network
 try:
     load_network({str(folder)!r})
 except ValueError as error:
-    assert "model.safetensors" in str(error)
+    assert "config.json" in str(error)
 else:
     raise SystemExit("loaded")
 """

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from besselnet._pixels import counted, list_images
-from besselnet.atomic import atomic_file
+from besselnet.atomic import atomic_file, remove_leftovers
 from besselnet.cli._program import Device, Json
 from besselnet.untrusted import csv_cell
 
@@ -98,6 +98,7 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
             sys.stdout.reconfigure(errors="backslashreplace")
         yield sys.stdout
         return
+    remove_leftovers(path.parent, path.name)
     with atomic_file(path) as file:
         # Names of files need not be UTF-8, rows are.
         text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
