@@ -40,6 +40,7 @@ LINES = [
     ["besselnet", "data", "list", "--json"],
     ["besselnet", "data", "fetch", "mnist"],
     ["besselnet", "data", "show", "images", "-o", "sheet.png", "--part", "val"],
+    ["besselnet", "info", "--json"],
     ["besselnet", "models", "cnn", "--image-size", "32"],
     ["besselnet", "models", "besselnet_small", "--in-channels", "3", "--json"],
     ["besselnet-lab", "study", "status", "tiny.toml", "--json"],

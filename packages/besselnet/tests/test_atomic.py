@@ -17,6 +17,7 @@ from besselnet.atomic import (
     write_atomically,
     write_together,
 )
+from hostile import make_special, refused
 
 DEAD = subprocess.Popen([sys.executable, "-c", ""])
 DEAD.wait()
@@ -104,6 +105,16 @@ def test_a_folder_that_stays_empty_goes_with_its_failure(tmp_path):
     with pytest.raises(IsADirectoryError), made_folder(tmp_path / "a" / "b"):
         write_together(tmp_path / "a" / "b", {"work": b"", "../b": b""})
     assert names(tmp_path / "a" / "b") == ["work"]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
+def test_what_is_no_file_is_not_replaced(tmp_path, kind):
+    path = make_special(tmp_path / "thing", kind)
+    before = path.lstat()
+    refused(lambda: write_atomically(path, "text"), str(path))
+    refused(lambda: write_together(tmp_path, {"other": "text", "thing": "text"}), str(path))
+    assert path.lstat().st_ino == before.st_ino
+    assert names(tmp_path) == ["thing"]
 
 
 def test_names_that_are_not_utf_8_can_be_written(tmp_path):

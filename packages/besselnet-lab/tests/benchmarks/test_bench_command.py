@@ -5,6 +5,7 @@ import json
 import pytest
 
 from benchmarks.report_schema import check_report
+from besselnet_lab.benchmarks import REPORT_FORMAT
 from besselnet_lab.cli import main
 
 ENTRIES = """
@@ -70,6 +71,23 @@ def test_the_page_keeps_the_results_of_earlier_runs(call, tmp_path):
         assert call(name, "--entries", "tiny.toml", "--out", "kept")[0] == 0
     page = (tmp_path / "kept" / "tables.md").read_text()
     assert page.index("## one") < page.index("## two")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("{", "line 1"), ("[]", "object"), ("[" * 100_000, "recursion"), (None, "bounds")],
+)
+def test_a_report_that_is_none_is_named(call, tmp_path, text, key):
+    (tmp_path / "kept").mkdir()
+    damaged = text or json.dumps({"format": REPORT_FORMAT})
+    (tmp_path / "kept" / "two.json").write_text(damaged)
+    code, _, error = call("one", "--entries", "tiny.toml", "--out", "kept", "--rounds", "1")
+    assert code == 2
+    line = error.splitlines()[-1]
+    assert "two.json" in line
+    assert key in line
+    # What was measured is there.
+    check_report(json.loads((tmp_path / "kept" / "one.json").read_text()))
 
 
 def test_json_goes_to_standard_output_alone_and_quick_results_to_their_own_folder(call, tmp_path):

@@ -99,14 +99,47 @@ def test_many_networks_are_all_drawn_and_differ(tmp_path):
     assert len(looks) == 15
 
 
+def damaged_cell(key, wrong):
+    """A function that writes a result with another value at ``key``."""
+
+    def write(path):
+        result = json.loads(write_cell(path, [1.0, 0.5]).read_text())
+        *sections, last = key.split(".")
+        found = result
+        for section in sections:
+            found = found[section]
+        found[last] = wrong
+        path.write_text(json.dumps(result))
+
+    return write
+
+
+def damaged_run(name, text):
+    """A function that makes a run with another text in one of its files."""
+    return lambda path: (write_run(path, [1.0, 0.5]) / name).write_text(text)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda p: p.mkdir(), "holds neither a run"),
         (lambda p: write_run(p, []), "holds no epoch yet"),
         (lambda p: p.write_text("{"), "Expecting property name"),
-        (lambda p: p.write_text("[1]"), "expected an object, got list"),
+        (lambda p: p.write_text("[1]"), "JSON object"),
         (lambda p: p.write_text('{"a": 1}'), "is not the result of a study"),
+        (lambda p: p.write_text("[" * 100_000), "recursion"),
+        (damaged_cell("cell", None), "cell"),
+        (damaged_cell("cell.group", 3), "cell.group"),
+        (damaged_cell("curve.epoch", 3), "epoch"),
+        (damaged_cell("curve.train_loss", [1.0]), "train_loss"),
+        (damaged_cell("curve.train_loss", [1.0, None]), "train_loss"),
+        (damaged_cell("config.model.width", float("nan")), "JSON compliant"),
+        (damaged_run("config.json", '{"data": 3}'), "config.json.*data"),
+        (damaged_run("config.json", '{"data": {}, "model": {}}'), "config.json.*data.source"),
+        (damaged_run("metrics.csv", "epoch,train_loss\n1,x\n"), "metrics.csv.*'x'"),
+        (damaged_run("metrics.csv", "epoch,train_loss\n1\n"), "metrics.csv"),
+        (damaged_run("metrics.csv", "train_loss\n1\n"), "metrics.csv.*epoch"),
+        (damaged_run("metrics.csv", "epoch,train_loss\n1,nan\n"), "metrics.csv.*train_loss"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path, make, message):

@@ -26,7 +26,7 @@ def keys(values, before=()):
             yield from keys(value, (*before, key))
 
 
-OPTIONAL = {"study", "judged.images"}
+OPTIONAL = {"judged.images"}
 KEYS = [key for key in keys(make_result(0.5)) if ".".join(key) not in OPTIONAL]
 
 

@@ -372,3 +372,4 @@ def test_methods_of_any_name_are_drawn_and_written(tmp_path):
     for picture in pictures:
         shown = "".join(ElementTree.parse(picture).getroot().itertext())
         assert all(text in shown for text in ("$100_$200", r"$\frac{$", "_hidden", "caf\ufffd"))
+        assert "mathdefault" not in shown

@@ -244,6 +244,12 @@ def test_dry_run_lists_cells_and_measures_each_kind_once(tmp_path, call, monkeyp
     assert error.count("measuring") == 1
     assert "measuring" not in call(*arguments)[2]
     assert not (tmp_path / "results").exists()
+    (kept,) = (tmp_path / "cache").glob("*.json")
+    (kind,) = json.loads(kept.read_text())
+    for damaged in ("[1]", "[" * 100_000, *(json.dumps({kind: p}) for p in ("x", None, [], -1.0))):
+        kept.write_text(damaged)
+        code, _, error = call(*arguments)
+        assert (code, error.count("measuring")) == (0, 1)
 
 
 @pytest.mark.parametrize(

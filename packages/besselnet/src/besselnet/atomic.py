@@ -108,7 +108,12 @@ _PROCESS = re.compile(r"\.(\d+)-[0-9a-f]{8}\.partial$")
 
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
-    """A name beside `path` that nobody else has; a file of that name is removed if the block fails."""
+    """A name beside `path` that nobody else has; a file of that name is removed if the block fails.
+
+    A FIFO, socket or device at `path` is refused: the file would take its place.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path}: is no file that could be replaced")
     partial = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
         yield partial

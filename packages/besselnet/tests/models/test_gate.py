@@ -1,6 +1,8 @@
 """The gate's rule, what it learns from a training loop, and what remains after pruning."""
 
 import doctest
+import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -69,6 +71,7 @@ def test_without_images_the_largest_symmetry_is_chosen():
     assert report.chosen == "large"
     assert report.weights == (0, 1)
     assert report.images == 0
+    assert json.loads(json.dumps(asdict(report), allow_nan=False))["errors"] == [None, None]
     assert "judged on 0 held-out images" in str(report)
 
 

@@ -206,6 +206,13 @@ def test_gradients():
     assert torch.autograd.gradcheck(transform.rotate, (coefficients, angle))
 
 
+def test_rotation_can_be_mapped():
+    transform = FourierBesselTransform(8)
+    coefficients, angles = transform(torch.rand(3, 8, 8)), torch.tensor([0.1, 2.0, -3.0])
+    mapped = torch.vmap(transform.rotate)(coefficients, angles)
+    assert torch.equal(mapped, transform.rotate(coefficients, angles))
+
+
 def test_parts_of_a_batch_give_the_same(monkeypatch):
     transform = FourierBesselTransform(12).double()
     coefficients = transform(noise(5, 2, 12, 12))
@@ -270,6 +277,9 @@ def test_bad_input():
             method(coefficients[:-1])
         with pytest.raises(TypeError, match="float32"):
             method(coefficients.real)
+    for angle in (math.nan, torch.tensor(math.nan), torch.tensor([0.1, math.inf])):
+        with pytest.raises(ValueError, match="angle"):
+            transform.rotate(coefficients.expand(2, -1), angle)
     with pytest.raises(TypeError, match="int64"):
         transform(torch.ones(8, 8, dtype=torch.int64))
     with pytest.raises(TypeError, match="double"):

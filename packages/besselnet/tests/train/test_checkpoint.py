@@ -1,5 +1,6 @@
 """Checkpoints: complete, atomic, and nothing but numbers and text."""
 
+import copy
 import errno
 import os
 import pickle
@@ -12,6 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from besselnet import atomic
+from besselnet.data import ImageSet, Splits
 from besselnet.train._checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -20,6 +22,7 @@ from besselnet.train._checkpoint import (
     save_checkpoint,
 )
 from besselnet.train._config import TrainConfig
+from besselnet.train._digest import digest_images
 from besselnet.train._fit import CHECKPOINT_NAME, fit
 from hostile import make_special, refused
 from train.toys import ToyBatches, same, toy_model, weights_of, write_weights
@@ -167,3 +170,104 @@ def test_weights_that_are_no_numbers_are_named(tmp_path, fill):
 def test_what_is_no_file_is_refused(tmp_path, kind):
     path = make_special(tmp_path / "c.safetensors", kind)
     refused(lambda: load_checkpoint(path), "c.safetensors", kind)
+
+
+def take_up(folder: Path, resume: bool = True) -> None:
+    """Train for two epochs with everything that a checkpoint can hold."""
+    batches = ToyBatches()
+    images = ImageSet((batches.images * 20 + 99).to(torch.uint8), batches.labels, ("a", "b"))
+    config = TrainConfig(epochs=2, device="cpu", ema_decay=0.9, keep="best")
+    digest = digest_images(Splits(images))
+    fit(toy_model(), batches, batches, config, folder, resume=resume, digest=digest, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stored")
+    take_up(folder, resume=False)
+    return load_checkpoint(folder / CHECKPOINT_NAME)
+
+
+def change_and_resume(stored: Checkpoint, folder: Path, place: str, change) -> str:
+    """The line that resuming ends in once `change` was made to the mapping at `place` of a checkpoint."""
+    groups = {name: dict(tensors) for name, tensors in stored.groups.items()}
+    values = copy.deepcopy(stored.values)
+    found = {"groups": groups, "values": values}
+    for key in place.split("."):
+        found = found[key]
+    change(found)
+    save_checkpoint(folder / CHECKPOINT_NAME, Checkpoint(groups, values))
+    return refused(lambda: take_up(folder), str(folder / CHECKPOINT_NAME))
+
+
+def test_what_is_unchanged_is_taken_up(stored, tmp_path):
+    save_checkpoint(tmp_path / CHECKPOINT_NAME, stored)
+    take_up(tmp_path)
+
+
+HISTORY = ("rows", "epoch", "batch", "step", "sums", "best", "epochs_since_best", "finished")
+PLACES = [
+    *(("values", key) for key in ("train", "batches", "history", "precision", "images")),
+    *(("values.history", key) for key in HISTORY),
+    *(("values.images", key) for key in ("shape", "type", "classes")),
+]
+
+
+WRONG = [
+    *((place, key, True if key != "finished" else 1) for place, key in PLACES),
+    *((place, key, None) for place, key in PLACES if key != "best"),
+    *(("values.history", key, -1) for key in ("epoch", "batch", "step", "epochs_since_best")),
+    *(("values.history", key, 99) for key in ("epoch", "batch", "step", "epochs_since_best")),
+    *(("values.history", "rows", rows) for rows in ([], [{}], [1, 2])),
+    *(("values.history", "sums", sums) for sums in ([], [0.0, 1.0, None, 1.0, 1.0])),
+    ("values.history", "more", 1),
+    ("values.images", "classes", [{}, "b"]),
+    ("values.images", "classes", ["a"]),
+]
+
+
+@pytest.mark.parametrize(("place", "key", "wrong"), WRONG)
+def test_a_value_that_does_not_fit_is_named(stored, tmp_path, place, key, wrong):
+    line = change_and_resume(stored, tmp_path, place, lambda at: at.update({key: wrong}))
+    assert key in line or place.removeprefix("values.") in line
+
+
+@pytest.mark.parametrize(("place", "key"), [p for p in PLACES if p != ("values", "images")])
+def test_a_value_that_is_missing_is_named(stored, tmp_path, place, key):
+    assert key in change_and_resume(stored, tmp_path, place, lambda at: at.pop(key))
+
+
+@pytest.mark.parametrize("group", ["model", "optimizer", "best", "average", "images"])
+def test_a_group_of_tensors_that_is_missing_is_named(stored, tmp_path, group):
+    assert repr(group) in change_and_resume(stored, tmp_path, "groups", lambda at: at.pop(group))
+
+
+TENSORS = [
+    *((group, "5.weight") for group in ("model", "best", "average")),
+    *(("optimizer", f"0/{name}") for name in ("step", "exp_avg", "exp_avg_sq")),
+]
+
+
+@pytest.mark.parametrize(("group", "name"), TENSORS)
+@pytest.mark.parametrize("wrong", [None, torch.zeros(3), torch.zeros(2, 64, dtype=torch.int64)])
+def test_a_tensor_that_is_missing_or_does_not_fit_is_named(stored, tmp_path, group, name, wrong):
+    def change(at):
+        at.pop(name) if wrong is None else at.update({name: wrong})
+
+    assert name in change_and_resume(stored, tmp_path, f"groups.{group}", change)
+
+
+@pytest.mark.parametrize("name", ["99/step", "-1/step", "x/step", "0/other"])
+def test_a_moment_of_nothing_is_named(stored, tmp_path, name):
+    def change(at):
+        at[name] = torch.tensor(1.0)
+
+    assert name in change_and_resume(stored, tmp_path, "groups.optimizer", change)
+
+
+@pytest.mark.parametrize("group", ["best", "average"])
+def test_other_weights_that_are_no_numbers_are_named(stored, tmp_path, group):
+    def change(at):
+        at["5.bias"] = torch.full((2,), torch.nan)
+
+    assert "5.bias" in change_and_resume(stored, tmp_path, f"groups.{group}", change)

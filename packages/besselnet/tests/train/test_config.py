@@ -126,6 +126,8 @@ def test_options_go_with_the_model_they_belong_to():
             {"train": {"class_weights": [1, -1]}},
             r"train.class_weights\[1\]=-1.0: must be a finite",
         ),
+        ({"train": {"class_weights": [1e39, 1]}}, r"train.class_weights\[0\]=1e\+39"),
+        ({"train": {"class_weights": [1, 1e-46]}}, r"train.class_weights\[1\]=1e-46"),
         (
             {"train": {"class_weights": "even"}},
             "train.class_weights='even': must be 'balanced' or a list",

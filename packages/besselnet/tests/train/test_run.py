@@ -26,6 +26,7 @@ from besselnet.train import (
     predict,
     train_run,
 )
+from hostile import refused
 from train.toy_run import make_images
 from train.toys import same, weights_of
 
@@ -170,6 +171,38 @@ def test_a_mistake_leaves_no_folder_behind(images, tmp_path):
 def test_not_a_run_folder(tmp_path):
     with pytest.raises(ValueError, match=r"is not a run folder: it has no config\.json"):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "wrong"),
+    [("train", "epochs", "many"), ("train", "epochz", 3), ("data", "seed", -1)],
+)
+def test_a_wrong_setting_is_named_with_its_file(finished, tmp_path, section, key, wrong):
+    shutil.copytree(finished.folder, tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    config[section][key] = wrong
+    path.write_text(json.dumps(config))
+    refused(lambda: load_run(tmp_path / "run"), str(path), key)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("{", "line 1"),
+        ("[1]", "object"),
+        ("[" * 100_000, "recursion"),
+        ('{"test": 3}', "test"),
+        ('{"test": {}}', "accuracy"),
+        ('{"test": {"accuracy": "all", "loss": 1, "images": 3}}', "accuracy"),
+        ('{"a.b": {"accuracy": 1, "loss": NaN, "images": 3}}', "loss"),
+        ('{"test": {"accuracy": 1, "loss": 1, "images": null}}', "images"),
+    ],
+)
+def test_results_that_are_none_are_named(finished, tmp_path, text, key):
+    (tmp_path / "results.json").write_text(text)
+    run = dataclasses.replace(finished, folder=tmp_path)
+    refused(run.results, str(tmp_path / "results.json"), key)
 
 
 def test_predictions_come_in_order_with_the_failures(finished, images, tmp_path):

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from besselnet.atomic import write_atomically, write_json
 from besselnet.train import describe_environment
+from besselnet.untrusted import read_json, reading
 from besselnet_lab.benchmarks import (
     REPORT_FORMAT,
     choose_entries,
@@ -113,8 +114,15 @@ def _environment(threads: int) -> dict[str, Any]:
 def _read_reports(folder: Path, names: list[str]) -> list[dict[str, Any]]:
     """The reports that are in the folder, in the order of the entries."""
     paths = [folder / f"{name}.json" for name in names]
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
-    return [report for report in found if report.get("format") == REPORT_FORMAT]
+    found = []
+    for path in filter(Path.exists, paths):
+        report = read_json(path)
+        if report.get("format") == REPORT_FORMAT:
+            # Alone first: the file whose tables cannot be made is named.
+            with reading(path):
+                markdown_of([report])
+            found.append(report)
+    return found
 
 
 def _write_figure(path: Path, report: Mapping[str, Any]) -> None:

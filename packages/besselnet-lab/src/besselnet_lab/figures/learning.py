@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from besselnet.drawing import line_style, new_figure, plain_text
+from besselnet.untrusted import check_file, check_keys, read_json, reading
 
 __all__ = ["LearningCurve", "draw_learning", "read_learning"]
 
@@ -21,6 +22,13 @@ TITLES = {
     "train_loss": "loss on the training images",
     "train_accuracy": "right on the training images, %",
     "val_accuracy": "right on the validation images, %",
+}
+_TEXT, _OBJECT = (str, "a text"), (dict, "an object")
+_CONFIG = {"data": _OBJECT, "model": _OBJECT, "data.source": _TEXT, "model.name": _TEXT}
+_CELL = ("method", "group", "data_set", "augmentation", "regime")
+_RESULT = {
+    **dict.fromkeys(("cell", "config", "curve"), _OBJECT),
+    **{f"cell.{key}": _TEXT for key in _CELL},
 }
 
 
@@ -91,45 +99,56 @@ def _find_runs(path: Path) -> list[_Run]:
 
 
 def _read_run(folder: Path) -> _Run:
-    config = _read_json(folder / "config.json")
-    path = folder / "metrics.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
-        raise ValueError(f"{path}: holds no epoch yet")
-    columns = {name: [float(row[name]) for row in rows] for name in rows[0]}
+    described, path = folder / "config.json", folder / "metrics.csv"
+    config = read_json(described)
+    check_keys(described, config, _CONFIG)
+    check_file(path)
+    with reading(path):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        if not rows:
+            raise ValueError("holds no epoch yet")
+        columns = {
+            name: [float(row[name]) for row in rows]
+            for name in ("epoch", *TITLES)
+            if name in rows[0]
+        }
+    _check_columns(path, columns)
     data = Path(config["data"]["source"]).name
-    return _Run(folder, config["model"]["name"], data, _settings(config), columns)
+    return _Run(folder, config["model"]["name"], data, _settings(described, config), columns)
 
 
 def _read_cell(path: Path) -> _Run:
-    result = _read_json(path)
+    result = read_json(path)
     if not {"cell", "config", "curve"} <= result.keys():
         raise ValueError(f"{path}: is not the result of a study (no cell, config and curve)")
+    check_keys(path, result, _RESULT)
+    _check_columns(path, result["curve"])
     cell = result["cell"]
     network = f"{cell['method']} {cell['group']}".strip()
     data = f"{cell['data_set']} {cell['augmentation']} {cell['regime']}"
-    return _Run(path, network, data, _settings(result["config"]), result["curve"])
+    return _Run(path, network, data, _settings(path, result["config"]), result["curve"])
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: expected an object, got {type(values).__name__}")
-    return values
+def _check_columns(path: Path, columns: Mapping[str, Any]) -> None:
+    """Refuse curves that are not one finite number for each epoch."""
+    check_keys(path, columns, {"epoch": (list, "a list")})
+    for name in ("epoch", *TITLES):
+        numbers = columns.get(name, columns["epoch"])
+        good = isinstance(numbers, list) and len(numbers) == len(columns["epoch"]) > 0
+        if not good or not all(type(n) in (int, float) and abs(n) < 1e18 for n in numbers):
+            raise ValueError(f"{path}: {name!r} must be a list of one finite number per epoch")
 
 
-def _settings(config: dict[str, Any]) -> str:
-    """Everything but the seeds."""
+def _settings(path: Path, config: Mapping[str, Any]) -> str:
+    """Everything but the seeds, of the configuration in a file."""
     sections = {
         name: {key: value for key, value in section.items() if key != "seed"}
         for name, section in config.items()
         if isinstance(section, dict)
     }
-    return json.dumps(sections, sort_keys=True, allow_nan=False)
+    with reading(path):
+        return json.dumps(sections, sort_keys=True, allow_nan=False)
 
 
 def draw_learning(curves: Sequence[LearningCurve]) -> Figure:

@@ -86,8 +86,8 @@ class _Style(NamedTuple):
 def draw_figures(tables: Sequence[Table]) -> Figures:
     """Every figure for which there are results; sizes also from the paper alone."""
     figures = Figures()
-    # Names are text, not formulas, also with signs of money and letters that the font does not have.
-    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
+    # Names may have letters that the font does not have.
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         # The many rows of an ablation would take the colours of the paper's families.
         for beside_paper in (True, False):

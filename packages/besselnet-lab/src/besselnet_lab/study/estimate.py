@@ -12,6 +12,7 @@ import torch
 from besselnet.atomic import write_json
 from besselnet.data import cache_folder
 from besselnet.train import TrainConfig, build_model, describe_environment, fit
+from besselnet.untrusted import read_json
 from besselnet_lab.study.cells import Cell
 
 __all__ = ["Estimate", "measure", "time_left"]
@@ -116,7 +117,8 @@ def _file() -> Path:
 
 def _read_measured() -> dict[str, float]:
     try:
-        kept: dict[str, float] = json.loads(_file().read_text())
+        kept = read_json(_file())
     except (FileNotFoundError, ValueError):
         return {}
-    return kept
+    # What is no pace is measured again.
+    return {key: pace for key, pace in kept.items() if type(pace) is float and 0 < pace < math.inf}

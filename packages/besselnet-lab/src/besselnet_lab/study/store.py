@@ -33,7 +33,7 @@ _RESULT: dict[str, tuple[Any, str]] = {
     **{f"cell.{k}": _TEXT for k in ("data_set", "augmentation", "regime", "protocol")},
     **{f"cell.{k}": _TEXT for k in ("method", "group")},
     "cell.seed": _COUNT,
-    "judged.part": _TEXT,
+    **dict.fromkeys(("study", "judged.part"), _TEXT),
     "model.name": _TEXT,
     **dict.fromkeys(("train_images", "model.parameters", "model.multiply_adds"), _COUNT),
     **{f"config.{k}": _OBJECT for k in ("images", "model", "train")},

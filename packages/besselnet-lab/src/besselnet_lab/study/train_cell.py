@@ -21,6 +21,7 @@ from besselnet.models import count_parameters
 from besselnet.nn import evaluating
 from besselnet.testing import QUARTER_TURNS, equivariance_error
 from besselnet.train import Run, describe_environment, source_digest, train_run
+from besselnet.untrusted import read_json
 from besselnet_lab.study.cells import Cell
 from besselnet_lab.study.images import load_images
 from besselnet_lab.study.store import RESULT_FORMAT, Store, now
@@ -120,7 +121,7 @@ def _drop_other_run(folder: Path, cell: Cell) -> None:
     if not folder.exists():
         return
     try:
-        same = json.loads((folder / _BEGUN).read_text(encoding="utf-8")) == _begun_with(cell)
+        same = read_json(folder / _BEGUN) == _begun_with(cell)
     except (OSError, ValueError):
         same = False
     if not same:

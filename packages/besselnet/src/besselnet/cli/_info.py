@@ -32,7 +32,7 @@ def info(as_json: Json = False) -> None:
             "devices": devices,
             "threads": machine["threads"],
         }
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(found, indent=2, allow_nan=False))
         return
     lines = {
         "kernel": str(kernel),

@@ -115,7 +115,8 @@ def network_files(
     weights = save(tensors)
     config["weights"] = f"sha256:{hashlib.sha256(weights).hexdigest()}"
     # The weights first: a config says that they are there.
-    return {WEIGHTS_FILE: weights, CONFIG_FILE: f"{json.dumps(config, indent=2)}\n".encode()}
+    text = json.dumps(config, indent=2, allow_nan=False)
+    return {WEIGHTS_FILE: weights, CONFIG_FILE: f"{text}\n".encode()}
 
 
 def read_network_config(folder: str | Path) -> dict[str, Any]:
@@ -205,16 +206,16 @@ def _load(folder: Path) -> nn.Module:
 def _is_whole(folder: Path) -> bool:
     """Whether the weights are those that the config was written with, as far as it says so."""
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = read_json(folder / CONFIG_FILE)
+        check_file(folder / WEIGHTS_FILE)
         digest = hashlib.sha256()
         with (folder / WEIGHTS_FILE).open("rb") as file:
             while piece := file.read(1 << 20):
                 digest.update(piece)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return True
     # Folders of earlier versions say nothing.
-    expected = config.get("weights") if isinstance(config, dict) else None
-    return expected in (None, f"sha256:{digest.hexdigest()}")
+    return config.get("weights") in (None, f"sha256:{digest.hexdigest()}")
 
 
 def _stamps(folder: Path) -> list[tuple[int, int, int]]:

@@ -44,13 +44,13 @@ class GateReport:
         names, prices, weights: of the branches.
         chosen: the branch that the gate opens for.
         images: number of different held-out images that the choice rests on.
-        errors: share of them that each branch gets wrong; NaN before the first image.
+        errors: share of them that each branch gets wrong; None before the first image.
     """
 
     names: tuple[str, ...]
     chosen: str
     images: int
-    errors: tuple[float, ...]
+    errors: tuple[float | None, ...]
     prices: tuple[float, ...]
     weights: tuple[float, ...]
 
@@ -58,7 +58,8 @@ class GateReport:
         lines = [f"{'branch':<10}{'error':>8}{'price':>8}{'weight':>8}"]
         for name, error, price, weight in zip(self.names, self.errors, self.prices, self.weights):
             mark = "  chosen" if name == self.chosen else ""
-            lines.append(f"{name:<10}{error:>8.1%}{price:>8.1%}{weight:>8.2f}{mark}")
+            shown = "-" if error is None else f"{error:.1%}"
+            lines.append(f"{name:<10}{shown:>8}{price:>8.1%}{weight:>8.2f}{mark}")
         return "\n".join([*lines, f"judged on {self.images} held-out images"])
 
 
@@ -134,7 +135,7 @@ class SymmetryGate(nn.Module):
             names=self.names,
             chosen=self.names[self.choice()],
             images=len(errors),
-            errors=tuple(errors.mean(0).tolist()),
+            errors=tuple(errors.mean(0).tolist() if len(errors) else [None] * len(self.names)),
             prices=self.prices,
             weights=tuple(self.weights().tolist()),
         )

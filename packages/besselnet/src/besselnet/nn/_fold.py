@@ -24,13 +24,13 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
             continue
         for (_, conv), (name, norm) in pairwise(list(module.named_children())):
             plain = type(conv) in (nn.Conv2d, BesselConv2d)
-            if plain and type(norm) is nn.BatchNorm2d and _fold(conv, norm):
+            if plain and type(norm) is nn.BatchNorm2d and _fold_pair(conv, norm):
                 setattr(module, name, nn.Identity())
     return folded
 
 
 @torch.no_grad()
-def _fold(conv: nn.Module, norm: nn.BatchNorm2d) -> bool:
+def _fold_pair(conv: nn.Module, norm: nn.BatchNorm2d) -> bool:
     """Change the convolution; False if it cannot take the normalisation in."""
     mean, variance = norm.running_mean, norm.running_var
     if mean is None or variance is None:

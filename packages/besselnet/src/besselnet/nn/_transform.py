@@ -166,6 +166,10 @@ class FourierBesselTransform(nn.Module):
             check_number("angle", angle)
         # In float64: order times angle loses digits that the phase needs.
         turn = torch.as_tensor(angle, dtype=torch.float64, device=coefficients.device)
+        # A graph, or a call that is mapped, has no numbers to look at.
+        mapped = torch._C._functorch.is_functorch_wrapped_tensor(turn)
+        if not (torch.compiler.is_compiling() or mapped or bool(turn.isfinite().all())):
+            raise ValueError(f"angle={angle}: must be finite numbers of radians")
         try:
             torch.broadcast_shapes(turn.shape, coefficients.shape[:-1])
         except RuntimeError:

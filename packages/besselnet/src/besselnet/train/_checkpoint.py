@@ -23,6 +23,8 @@ from besselnet.untrusted import check_file, parse_json
 
 # 2: the coefficients of a Bessel convolution lie order by order.
 CHECKPOINT_FORMAT = "2"
+_SGD_MOMENTS = {"momentum_buffer"}
+_ADAM_MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 
 
 class Checkpoint(NamedTuple):
@@ -71,8 +73,31 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         if group not in groups:
             raise ValueError(f"{path}: {name!r} is in none of the 'groups' {names}")
         groups[group][member] = tensor
-    check_weights(path, groups.get("model", {}))
+    for group in ("model", "average", "best"):
+        check_weights(path, groups.get(group, {}))
     return Checkpoint(groups, values)
+
+
+def check_group(
+    where: Path | str,
+    checkpoint: Checkpoint,
+    group: str,
+    wanted: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Refuse a checkpoint that lacks a group of tensors, or has other names, shapes or types in it."""
+    if group not in checkpoint.groups:
+        raise ValueError(f"{where}: has no tensors {group!r}")
+    if wanted is None:
+        return
+    found, expected = (
+        {name: f"{t.dtype} {tuple(t.shape)}" for name, t in tensors.items()}
+        for tensors in (checkpoint.groups[group], wanted)
+    )
+    for name in {**expected, **found}:
+        if found.get(name) != expected.get(name):
+            raise ValueError(
+                f"{where}: '{group}/{name}' is {found.get(name)}, must be {expected.get(name)}"
+            )
 
 
 def optimizer_moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -91,10 +116,22 @@ def optimizer_moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
-    """Undo `optimizer_moments`."""
+    """Undo `optimizer_moments`; `ValueError` for moments that this optimiser has not."""
+    shapes = [p.shape for group in optimizer.param_groups for p in group["params"]]
+    known = _SGD_MOMENTS if isinstance(optimizer, torch.optim.SGD) else _ADAM_MOMENTS
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in moments.items():
         parameter, _, name = key.partition("/")
+        if parameter not in map(str, range(len(shapes))) or name not in known:
+            raise ValueError(f"{key!r} belongs to no parameter of the optimiser")
+        shape = () if name == "step" else shapes[int(parameter)]
+        if value.shape != shape or not value.is_floating_point():
+            raise ValueError(
+                f"{key!r} is {value.dtype} {tuple(value.shape)}, must be real {tuple(shape)}"
+            )
         state.setdefault(int(parameter), {})[name] = value
+    for number, found in state.items():
+        if found.keys() != known:
+            raise ValueError(f"'{number}/{min(known - found.keys())}' is missing")
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

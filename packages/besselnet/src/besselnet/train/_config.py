@@ -28,6 +28,8 @@ else:
 # wrote. Of format 1 are the runs of besselnet 0.1.0, which hold only those options of a network that were
 # given, and its weights in another order.
 RUN_FORMAT = 2
+# Of a class. Losses are float32: their sums over a batch stay finite, and above 0.
+LEAST_WEIGHT = 1e-30
 
 T = TypeVar("T")
 
@@ -94,7 +96,9 @@ class TrainConfig:
             if not self.class_weights:
                 raise ValueError("class_weights=(): must be one weight per class")
             for i, weight in enumerate(self.class_weights):
-                check_number(f"class_weights[{i}]", weight, above=0)
+                check_number(
+                    f"class_weights[{i}]", weight, least=LEAST_WEIGHT, most=1 / LEAST_WEIGHT
+                )
 
 
 @dataclass(frozen=True)

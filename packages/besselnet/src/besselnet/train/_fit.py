@@ -27,6 +27,7 @@ from besselnet.atomic import write_atomically
 from besselnet.locking import hold_folder
 from besselnet.train._checkpoint import (
     Checkpoint,
+    check_group,
     load_checkpoint,
     optimizer_moments,
     restore_moments,
@@ -43,12 +44,28 @@ from besselnet.train._optimise import (
 )
 from besselnet.train._process import Interrupted, StopRequest, launch
 from besselnet.train._progress import ProgressLog, in_words
+from besselnet.untrusted import check_keys, reading
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from torchmetrics import Metric
 
 CHECKPOINT_NAME = "checkpoint.safetensors"
+_COUNT, _LIST, _OBJECT = (int, "an integer"), (list, "a list"), (dict, "an object")
+# What a checkpoint says beside its tensors.
+_VALUES: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("train", "history", "precision"), _OBJECT),
+    "batches": _COUNT,
+    **{f"history.{key}": _COUNT for key in ("epoch", "batch", "step", "epochs_since_best")},
+    **dict.fromkeys(("history.rows", "history.sums"), _LIST),
+    "history.best": (int | float | None, "a finite number or null"),
+    "history.finished": (bool, "true or false"),
+}
+_DIGEST: dict[str, tuple[Any, str]] = {
+    "images": _OBJECT,
+    **dict.fromkeys(("images.shape", "images.classes"), _LIST),
+    "images.type": (str, "a text"),
+}
 
 
 class SizedBatches(Protocol):
@@ -406,7 +423,9 @@ class _Training:
         found = self.fabric.broadcast(found)
         if found is None:
             return
-        self._check_images(found)
+        where = CHECKPOINT_NAME if self.folder is None else str(self.folder / CHECKPOINT_NAME)
+        check_keys(where, found.values, _VALUES)
+        self._check_images(where, found)
         changes = changed_settings(found.values["train"], to_dict(self.config))
         if found.values["batches"] != len(self.train_batches):
             changes.append(
@@ -414,15 +433,45 @@ class _Training:
             )
         if changes:
             raise ValueError(f"cannot resume with changed settings: {'; '.join(changes)}")
-        self.history = History(**found.values["history"])
+        self.history = history = self._read_history(where, found)
+        weights = self.model.state_dict()
+        has_best = self.config.keep == "best" and history.best is not None
+        check_group(where, found, "model", weights)
+        check_group(where, found, "best", weights if has_best else {})
         self.model.load_state_dict(found.groups["model"])
-        restore_moments(self.optimizer, found.groups["optimizer"])
         self.best_weights = found.groups["best"]
         if self.average is not None:
+            check_group(where, found, "average", weights)
             self.average.module.load_state_dict(found.groups["average"])
-        self.fabric.strategy.precision.load_state_dict(found.values["precision"])
+        check_group(where, found, "optimizer")
+        with reading(f"{where}: 'optimizer'"):
+            restore_moments(self.optimizer, found.groups["optimizer"])
+        with reading(f"{where}: 'precision'"):
+            self.fabric.strategy.precision.load_state_dict(found.values["precision"])
 
-    def _check_images(self, found: Checkpoint) -> None:
+    def _read_history(self, where: str, found: Checkpoint) -> History:
+        """The history in a checkpoint, if this training can have come there."""
+        with reading(f"{where}: 'history'"):
+            history = History(**found.values["history"])
+        sums = {str(i): value for i, value in enumerate(history.sums)}
+        number = (int | float, "a finite number")
+        check_keys(f"{where}: 'history.sums'", sums, dict.fromkeys("01234", number))
+        most = {
+            "epoch": self.config.epochs,
+            "batch": len(self.train_batches),
+            "step": self.total_steps,
+            "epochs_since_best": history.epoch,
+        }
+        for key, limit in most.items():
+            value = getattr(history, key)
+            if not 0 <= value <= limit:
+                raise ValueError(f"{where}: 'history.{key}' is {value}: must be 0 to {limit}")
+        rows = history.rows
+        if len(rows) != history.epoch or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"{where}: 'history.rows' must be an object for each epoch")
+        return history
+
+    def _check_images(self, where: str, found: Checkpoint) -> None:
         """Refuse a checkpoint of other images than these, where both are known."""
         if self.digest is None:
             return
@@ -431,20 +480,18 @@ class _Training:
             if self.folder is not None:
                 logging.getLogger(__name__).warning(
                     "%s does not say what its images were: whether they have changed is not known",
-                    self.folder / CHECKPOINT_NAME,
+                    where,
                 )
             return
-        try:
+        check_keys(where, found.values, _DIGEST)
+        check_group(where, found, "images")
+        with reading(f"{where}: 'images'"):
             trained_on = ImagesDigest(found.values["images"], found.groups["images"])
             changes = changed_images(trained_on, self.digest)
-        except (LookupError, TypeError) as error:
-            raise ValueError(
-                f"{CHECKPOINT_NAME} does not say what its images were: {error!r}"
-            ) from None
         if changes:
-            where = "the training" if self.folder is None else str(self.folder)
+            place = "the training" if self.folder is None else str(self.folder)
             raise ValueError(
-                f"cannot resume {where}: its images have changed: {', '.join(changes)}; "
+                f"cannot resume {place}: its images have changed: {', '.join(changes)}; "
                 "restore them, or train in another folder"
             )
 

@@ -10,7 +10,7 @@ curves.png, confusion.png
 .lock             held by the process that writes all this
 """
 
-import json
+import reprlib
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,13 @@ from besselnet.train._process import (
     is_first_process,
     launch,
 )
+from besselnet.untrusted import check_keys, read_json, reading
+
+# What is shown of results.
+_RESULT: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("accuracy", "loss"), (int | float, "a finite number")),
+    "images": (int, "an integer"),
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,12 @@ class Run:
     def results(self) -> dict[str, Any]:
         """What `train_run` found on the test (or validation) images; empty if there were none."""
         path = self.folder / "results.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        found = read_json(path) if path.exists() else {}
+        for part, result in found.items():
+            if not isinstance(result, dict):
+                raise ValueError(f"{path}: {part!r} is {reprlib.repr(result)}: must be an object")
+            check_keys(f"{path}: {part!r}", result, _RESULT)
+        return found
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -268,7 +280,8 @@ def read_run_config(folder: str | Path) -> RunConfig:
     values = read_config(path)
     # First of all: another version may have other settings.
     check_format(path, values.get("format"))
-    return from_dict(RunConfig, values)
+    with reading(path):
+        return from_dict(RunConfig, values)
 
 
 def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
