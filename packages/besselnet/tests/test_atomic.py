@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -120,12 +119,3 @@ def test_what_is_no_file_is_not_replaced(tmp_path, kind):
 def test_names_that_are_not_utf_8_can_be_written(tmp_path):
     write_atomically(tmp_path / "a", "class " + os.fsdecode(b"caf\xe9") + " 🐍")
     assert (tmp_path / "a").read_text(encoding="utf-8") == r"class caf\udce9 🐍"
-
-
-def test_a_device_is_written_to(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(OSError, match="fifo"):
-        write_atomically(tmp_path / "fifo", "text")
-    write_atomically(os.devnull, "text")
-    assert Path(os.devnull).is_char_device()
-    assert (tmp_path / "fifo").is_fifo()

@@ -1,6 +1,5 @@
 """Files that appear whole or not at all: a crash leaves the old content or the new, never a mixture."""
 
-import errno
 import glob
 import json
 import os
@@ -26,16 +25,9 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     """A binary file to write to, which takes the name `path` when the block ends without error.
 
     It is written beside `path`, flushed to the disk, then renamed onto it. On any failure (a full disk,
-    say) `path` keeps its old content and the partial file is removed. A character device, such as the null
-    device, is written to; a FIFO or a socket is refused.
+    say) `path` keeps its old content and the partial file is removed.
     """
     path = Path(path)
-    if path.is_char_device():
-        with path.open("wb") as device:
-            yield device
-        return
-    if path.is_fifo() or path.is_socket():
-        raise OSError(errno.EINVAL, "is a FIFO or a socket, must be a file", str(path))
     with _partial(path) as partial:
         with partial.open("wb") as file:
             yield file
