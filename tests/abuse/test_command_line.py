@@ -95,6 +95,7 @@ FOUND = [
     ["besselnet", "evaluate", "run", "--device", "meta"],
     ["besselnet", "data", "show", "images", "-o", "a.png", "--image-size", "9" * 400],
     ["besselnet", "train", "--config", "deep.json"],
+    ["besselnet", "train", "images", *QUICK, "--set", f"data.options.split={'[' * 2000}"],
 ]
 
 

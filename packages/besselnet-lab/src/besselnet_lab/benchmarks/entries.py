@@ -117,7 +117,7 @@ def read_entries(
         entries = {name: _entry(name, t, quick) for name, t in table["entries"].items()}
     except KeyError as error:
         raise ValueError(f"{path or 'entries.toml'}: {error.args[0]!r} is missing") from None
-    except (TypeError, AttributeError, ValueError) as error:
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path or 'entries.toml'}: {error}") from None
     if quick:
         timing = replace(timing, rounds=min(2, timing.rounds), fewest_rounds=1)

@@ -319,7 +319,7 @@ def _parse_value(text: str) -> Any:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):  # brackets a thousand deep
         return text
 
 
