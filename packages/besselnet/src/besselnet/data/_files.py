@@ -78,10 +78,13 @@ def file_identity(path: Path) -> tuple[str, int, int]:
 
 @contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive, to be read in place; refused when a name in it leads out of its folder."""
+    """The archive, to be read in place; refused when a name in it is damaged or leads out of its folder."""
     check_file(path)
     with reading(path), zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
+        for member in archive.infolist():
+            # Compares the name in the directory, which no checksum covers, with that before the content.
+            archive.open(member).close()
+            name = member.filename
             parts = PurePosixPath(name.replace("\\", "/")).parts
             if ".." in parts or name.startswith(("/", "\\")) or ":" in name.split("/")[0]:
                 raise ValueError(f"the archive holds {name!r}, which leads out of its folder")
