@@ -25,18 +25,18 @@ typedef struct {
   const int64_t *radial_counts; /* (num_orders,): radial functions of each order */
   int64_t mirror;               /* O(2) instead of SO(2) */
   int64_t response;
-  int64_t bfloat16;             /* type of the input and of its gradient; all else is float */
+  int64_t bfloat16; /* type of the input and of its gradient; all else is float */
   bessel_strides input, output, gradient, to_input; /* gradient: of the output */
 } bessel_layer;
 
 /* Response plus bias (may be NULL); weight (O, C, F), bank (F, k, k), both contiguous. */
 BESSEL_PUBLIC int bessel_forward(const bessel_layer *layer, const void *input, const float *weight,
-                   const float *bank, const float *bias, float *output, int threads);
+                                 const float *bank, const float *bias, float *output, int threads);
 
 /* Gradients of the input (like the input, or NULL), of the weight and of the bias (or NULL). */
 BESSEL_PUBLIC int bessel_backward(const bessel_layer *layer, const void *input, const float *weight,
-                    const float *bank, const float *gradient, void *to_input, float *to_weight,
-                    float *to_bias, int threads);
+                                  const float *bank, const float *gradient, void *to_input, float *to_weight,
+                                  float *to_bias, int threads);
 
 /* Grows with every change of what stands above. */
 enum { BESSEL_API = 1 };

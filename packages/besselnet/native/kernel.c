@@ -90,6 +90,7 @@ INLINE void block(const int rows, const int vectors, const product *m) {
 #define NAMES_12(v) NAMES_8(v), block_9_##v, block_10_##v, block_11_##v, block_12_##v
 typedef void block_function(const product *);
 #if BESSEL_REGISTERS == 32
+/* clang-format off */
 BLOCKS_12(1) BLOCKS_12(2) BLOCKS_8(3) BLOCKS_6(4)
 static block_function *const blocks[4][12] = {{NAMES_12(1)}, {NAMES_12(2)}, {NAMES_8(3)}, {NAMES_6(4)}};
 static const int most_rows[4] = {12, 12, 8, 6};
@@ -98,6 +99,7 @@ BLOCKS_6(1) BLOCKS_6(2) BLOCKS_3(3) BLOCKS_3(4)
 static block_function *const blocks[4][6] = {{NAMES_6(1)}, {NAMES_6(2)}, {NAMES_3(3)}, {NAMES_3(4)}};
 static const int most_rows[4] = {6, 6, 3, 3};
 #endif
+/* clang-format on */
 enum { MOST_VECTORS = BESSEL_REGISTERS == 32 ? 4 : 2 };
 
 /* A product of any size, in blocks of nearly equal size. */
@@ -129,8 +131,8 @@ typedef struct {
   float *power, *linear;       /* (pixel, out_pitch): sum of squares, then slope; map of order 0 */
   float *slopes;               /* gradients of the maps of an order: A, B, A - B, A + B */
   float *pulled;               /* gradient of phi of an order: three products */
-  float *shifted;              /* (2, k, shifted_length): what a row of taps adds to the input, even and odd in y */
-  float *tail;                 /* (filters, WIDE): the end of a row of phi, filled up with zeros */
+  float *shifted; /* (2, k, shifted_length): what a row of taps adds to the input, even and odd in y */
+  float *tail;    /* (filters, WIDE): the end of a row of phi, filled up with zeros */
   int64_t margin, shifted_length, shifted_columns;
   bessel_remains remains;
 } part;
@@ -197,7 +199,8 @@ INLINE void move(const conversion kind, void *to, int64_t to_index, const void *
     memcpy(&bits, (const float *)from + from_index, 4);
     /* Round to even; a number that is none stays one. */
     const int not_a_number = (bits & 0x7fffffff) > 0x7f800000;
-    ((uint16_t *)to)[to_index] = (uint16_t)((not_a_number ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    ((uint16_t *)to)[to_index] =
+        (uint16_t)((not_a_number ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
   }
 }
 
@@ -229,10 +232,12 @@ INLINE void move_pixels(const conversion kind, int64_t pixels, int64_t channels,
                         int64_t to_channel, const void *from, int64_t from_pixel, int64_t from_channel) {
   if (kind == FLOAT && to_channel == 1 && from_channel == 1) {
     for (int64_t x = 0; x < pixels; x++)
-      memcpy((float *)to + x * to_pixel, (const float *)from + x * from_pixel, (size_t)channels * sizeof(float));
+      memcpy((float *)to + x * to_pixel, (const float *)from + x * from_pixel,
+             (size_t)channels * sizeof(float));
     return;
   }
-  const int crossed = kind == FLOAT && ((to_channel == 1 && from_pixel == 1) || (to_pixel == 1 && from_channel == 1));
+  const int crossed =
+      kind == FLOAT && ((to_channel == 1 && from_pixel == 1) || (to_pixel == 1 && from_channel == 1));
   /* Sixteen channels at a time: their cache lines stay while the pixels pass. */
   for (int64_t first = 0; first < channels; first += 16) {
     const int64_t last = smaller(first + 16, channels);
@@ -281,14 +286,16 @@ static void load_row(const part *s, int64_t padded_row) {
   const bessel_strides at = layer->input;
   for (int64_t phase = 0; phase < layer->stride[1]; phase++) {
     const phase_pixels found = phase_of(call, phase);
-    const int64_t start = s->image * at.image + s->group * channels * at.channel + row * at.row + found.first * at.pixel;
+    const int64_t start =
+        s->image * at.image + s->group * channels * at.channel + row * at.row + found.first * at.pixel;
     float *to = target + found.place;
     const int64_t pixel = at.pixel * layer->stride[1];
     if (layer->bfloat16)
-      move_pixels(FROM_BFLOAT16, found.count, channels, to, channels, 1, (const uint16_t *)call->input + start, pixel,
-                  at.channel);
+      move_pixels(FROM_BFLOAT16, found.count, channels, to, channels, 1,
+                  (const uint16_t *)call->input + start, pixel, at.channel);
     else
-      move_pixels(FLOAT, found.count, channels, to, channels, 1, (const float *)call->input + start, pixel, at.channel);
+      move_pixels(FLOAT, found.count, channels, to, channels, 1, (const float *)call->input + start, pixel,
+                  at.channel);
   }
 }
 
@@ -307,13 +314,15 @@ static void write_row(const part *s, int64_t padded_row, int64_t head_first, int
       const int64_t first = start + found.first * at.pixel, pixel = at.pixel * step;
       const float *from = source + found.place;
       if (padded_row < head_end)
-        move_pixels(FLOAT, found.count, channels, s->remains.head + (head_row * layer->width + found.first) * channels,
-                    channels * step, 1, from, channels, 1);
+        move_pixels(FLOAT, found.count, channels,
+                    s->remains.head + (head_row * layer->width + found.first) * channels, channels * step, 1,
+                    from, channels, 1);
       else if (layer->bfloat16)
-        move_pixels(TO_BFLOAT16, found.count, channels, (uint16_t *)call->to_input + first, pixel, at.channel, from,
-                    channels, 1);
+        move_pixels(TO_BFLOAT16, found.count, channels, (uint16_t *)call->to_input + first, pixel, at.channel,
+                    from, channels, 1);
       else
-        move_pixels(FLOAT, found.count, channels, (float *)call->to_input + first, pixel, at.channel, from, channels, 1);
+        move_pixels(FLOAT, found.count, channels, (float *)call->to_input + first, pixel, at.channel, from,
+                    channels, 1);
     }
   }
   memset(source, 0, (size_t)call->row_pitch * sizeof(float));
@@ -327,8 +336,8 @@ INLINE int64_t tap_place(const bessel_call *call, int64_t i) {
 
 /* One pass of the analysis over a row of the tile.
 
-   `rows` and `columns` say where the k rows and columns of taps lie. Two vectors at a time stay in registers with
-   all their sums; mirrored taps are added or subtracted on the way. */
+   `rows` and `columns` say where the k rows and columns of taps lie. Two vectors at a time stay in registers
+   with all their sums; mirrored taps are added or subtracted on the way. */
 typedef struct {
   const bessel_pass *pass;
   int64_t k, length, pitch;
@@ -401,7 +410,7 @@ INLINE void analyse_pass(const int evens, const int odds, const int odd_rows, co
 
 /* The transpose, for row i of the taps: what the gradient of phi adds at each column of taps.
 
-   `sums` has a row of `length` floats for each of the k columns; `add` to what an earlier pass has put there. */
+   `sums` has a row of `length` floats for each of the k columns; `add` to what an earlier pass put there. */
 typedef struct {
   const bessel_pass *pass;
   int64_t k, row, start, stop, pitch, sums_pitch;
@@ -420,13 +429,16 @@ INLINE void synthesise_pass(const int evens, const int odds, const synthesis *m)
 #pragma GCC unroll 6
     for (int f = 0; f < evens; f++)
 #pragma GCC unroll 2
-      for (int v = 0; v < PAIR; v++) even[f][v] = load(even_planes + f * m->pitch + start - m->start + v * LANES);
+      for (int v = 0; v < PAIR; v++)
+        even[f][v] = load(even_planes + f * m->pitch + start - m->start + v * LANES);
 #pragma GCC unroll 6
     for (int f = 0; f < odds; f++)
 #pragma GCC unroll 2
-      for (int v = 0; v < PAIR; v++) odd[f][v] = load(odd_planes + f * m->pitch + start - m->start + v * LANES);
+      for (int v = 0; v < PAIR; v++)
+        odd[f][v] = load(odd_planes + f * m->pitch + start - m->start + v * LANES);
     for (int64_t j = 0; j < half; j++) {
-      float *to_left = m->sums + j * m->sums_pitch + start, *to_right = m->sums + (k - 1 - j) * m->sums_pitch + start;
+      float *to_left = m->sums + j * m->sums_pitch + start,
+            *to_right = m->sums + (k - 1 - j) * m->sums_pitch + start;
 #pragma GCC unroll 2
       for (int v = 0; v < PAIR; v++) {
         vec sum = {0}, difference = {0};
@@ -458,14 +470,17 @@ INLINE void synthesise_pass(const int evens, const int odds, const synthesis *m)
 }
 
 /* A function for every number of filters. */
-#define PASS(e, o)                                                                             \
-  static void analyse_0_##e##_##o(const analysis *m) { analyse_pass(e, o, 0, m); }             \
-  static void analyse_1_##e##_##o(const analysis *m) { analyse_pass(e, o, 1, m); }             \
+#define PASS(e, o)                                                                 \
+  static void analyse_0_##e##_##o(const analysis *m) { analyse_pass(e, o, 0, m); } \
+  static void analyse_1_##e##_##o(const analysis *m) { analyse_pass(e, o, 1, m); } \
   static void synthesise_##e##_##o(const synthesis *m) { synthesise_pass(e, o, m); }
 #if BESSEL_REGISTERS == 32
 #define EACH_ODD(what, e) what(e, 0) what(e, 1) what(e, 2) what(e, 3) what(e, 4) what(e, 5) what(e, 6)
-#define EACH(what) EACH_ODD(what, 0) EACH_ODD(what, 1) EACH_ODD(what, 2) EACH_ODD(what, 3) EACH_ODD(what, 4) \
-  EACH_ODD(what, 5) EACH_ODD(what, 6)
+/* clang-format off */
+#define EACH(what) \
+  EACH_ODD(what, 0) EACH_ODD(what, 1) EACH_ODD(what, 2) EACH_ODD(what, 3) EACH_ODD(what, 4) EACH_ODD(what, 5) \
+  EACH_ODD(what, 6)
+/* clang-format on */
 #else
 #define EACH_ODD(what, e) what(e, 0) what(e, 1) what(e, 2) what(e, 3)
 #define EACH(what) EACH_ODD(what, 0) EACH_ODD(what, 1) EACH_ODD(what, 2) EACH_ODD(what, 3)
@@ -476,7 +491,8 @@ typedef void synthesis_function(const synthesis *);
 #define ANALYSE_0(e, o) [e][o] = analyse_0_##e##_##o,
 #define ANALYSE_1(e, o) [e][o] = analyse_1_##e##_##o,
 #define SYNTHESISE(e, o) [e][o] = synthesise_##e##_##o,
-static analysis_function *const analyses[2][MOST_FILTERS + 1][MOST_FILTERS + 1] = {{EACH(ANALYSE_0)}, {EACH(ANALYSE_1)}};
+static analysis_function *const analyses[2][MOST_FILTERS + 1][MOST_FILTERS + 1] = {{EACH(ANALYSE_0)},
+                                                                                   {EACH(ANALYSE_1)}};
 static synthesis_function *const syntheses[MOST_FILTERS + 1][MOST_FILTERS + 1] = {EACH(SYNTHESISE)};
 
 enum { MOST_TAPS = BESSEL_MOST_TAPS };
@@ -505,20 +521,29 @@ static void analyse(const part *s) {
       const float *cosine = s->phi + (order->cosine + j) * call->plane_pitch;
       const float *sine = s->phi + (order->sine + j) * call->plane_pitch;
       float *sum = s->phi + (order->sum + j) * call->plane_pitch;
-      for (int64_t i = 0; i < s->pixels * channels; i += LANES) store(sum + i, load(cosine + i) + load(sine + i));
+      for (int64_t i = 0; i < s->pixels * channels; i += LANES)
+        store(sum + i, load(cosine + i) + load(sine + i));
     }
   }
 }
 
 /* phi from plane `first` on times a packed matrix. */
-static void mix_one(const part *s, const bessel_order *order, int64_t first, int64_t matrix, int64_t vectors, float *to,
-                    int64_t to_row) {
+static void mix_one(const part *s, const bessel_order *order, int64_t first, int64_t matrix, int64_t vectors,
+                    float *to, int64_t to_row) {
   const bessel_call *call = s->call;
   const int64_t channels = s->layer->in_channels, rows = order->count * channels;
-  const float *weights = call->packed + (s->group * call->packed_rows + order->packed + matrix * rows) * call->out_pitch;
-  multiply((product){.a = s->phi + first * call->plane_pitch, .a_row = channels, .a_outer = call->plane_pitch,
-                     .a_inner = 1, .b = weights, .b_row = vectors * LANES, .c = to, .c_row = to_row,
-                     .outer = order->count, .inner = channels},
+  const float *weights =
+      call->packed + (s->group * call->packed_rows + order->packed + matrix * rows) * call->out_pitch;
+  multiply((product){.a = s->phi + first * call->plane_pitch,
+                     .a_row = channels,
+                     .a_outer = call->plane_pitch,
+                     .a_inner = 1,
+                     .b = weights,
+                     .b_row = vectors * LANES,
+                     .c = to,
+                     .c_row = to_row,
+                     .outer = order->count,
+                     .inner = channels},
            s->pixels, vectors);
 }
 
@@ -544,7 +569,8 @@ static void mix(const part *s) {
         for (int64_t pixel = 0; pixel < s->pixels; pixel++)
           for (int64_t o = 0; o < call->out_pitch; o++) {
             const float *both = pair + 2 * pixel * call->out_pitch + o;
-            power[pixel * call->out_pitch + o] += both[0] * both[0] + both[call->out_pitch] * both[call->out_pitch];
+            power[pixel * call->out_pitch + o] +=
+                both[0] * both[0] + both[call->out_pitch] * both[call->out_pitch];
           }
       }
     } else {
@@ -582,7 +608,8 @@ static void write_response(const part *s) {
   const bessel_strides at = layer->output;
   for (int64_t r = 0; r < s->rows; r++)
     move_pixels(FLOAT, s->columns, channels,
-                call->output + s->image * at.image + s->group * channels * at.channel + (s->y + r) * at.row + s->x * at.pixel,
+                call->output + s->image * at.image + s->group * channels * at.channel + (s->y + r) * at.row +
+                    s->x * at.pixel,
                 at.pixel, at.channel, value + r * s->columns * pitch, pitch, 1);
 }
 
@@ -596,45 +623,62 @@ static void read_gradient(const part *s) {
   if (pitch > channels) memset(gradient, 0, (size_t)size * sizeof(float));
   for (int64_t r = 0; r < s->rows; r++)
     move_pixels(FLOAT, s->columns, channels, gradient + r * s->columns * pitch, pitch, 1,
-                call->gradient + s->image * at.image + s->group * channels * at.channel + (s->y + r) * at.row + s->x * at.pixel,
+                call->gradient + s->image * at.image + s->group * channels * at.channel +
+                    (s->y + r) * at.row + s->x * at.pixel,
                 at.pixel, at.channel);
   for (int64_t pixel = 0; pixel < s->pixels; pixel++)
     for (int64_t o = 0; o < pitch; o++) bias[o] += gradient[pixel * pitch + o];
   for (int64_t i = 0; i < size; i++)
-    power[i] = layer->response == BESSEL_POWER ? 2 * gradient[i]
-                                               : gradient[i] / __builtin_sqrtf(power[i] < FLT_MIN ? FLT_MIN : power[i]);
+    power[i] = layer->response == BESSEL_POWER
+                   ? 2 * gradient[i]
+                   : gradient[i] / __builtin_sqrtf(power[i] < FLT_MIN ? FLT_MIN : power[i]);
 }
 
 /* Gradient of a packed matrix: phi from plane `first` on, transposed, times the gradient of its maps. */
-static void pull_to_weight(const part *s, const bessel_order *order, int64_t first, int64_t matrix, int64_t vectors,
-                           const float *slopes) {
+static void pull_to_weight(const part *s, const bessel_order *order, int64_t first, int64_t matrix,
+                           int64_t vectors, const float *slopes) {
   const bessel_call *call = s->call;
   const int64_t channels = s->layer->in_channels, rows = order->count * channels, columns = vectors * LANES;
   float *target =
       s->remains.weight + (s->group * call->packed_rows + order->packed + matrix * rows) * call->out_pitch;
   for (int64_t j = 0; j < order->count; j++)
-    multiply((product){.a = s->phi + (first + j) * call->plane_pitch, .a_row = 1, .a_inner = channels, .b = slopes,
-                       .b_row = columns, .c = target + j * channels * columns, .c_row = columns, .outer = 1,
-                       .inner = s->pixels, .add = 1},
+    multiply((product){.a = s->phi + (first + j) * call->plane_pitch,
+                       .a_row = 1,
+                       .a_inner = channels,
+                       .b = slopes,
+                       .b_row = columns,
+                       .c = target + j * channels * columns,
+                       .c_row = columns,
+                       .outer = 1,
+                       .inner = s->pixels,
+                       .add = 1},
              channels, vectors);
 }
 
 /* Gradients of maps, `terms` side by side, times a transposed matrix: (pixel, radial function, channel). */
-static void pull_to_phi(const part *s, const bessel_order *order, int64_t matrix, int64_t terms, const float *slopes,
-                        float *to) {
+static void pull_to_phi(const part *s, const bessel_order *order, int64_t matrix, int64_t terms,
+                        const float *slopes, float *to) {
   const bessel_call *call = s->call;
   const bessel_layer *layer = s->layer;
   const int64_t columns = bessel_round_up(order->count * layer->in_channels, LANES);
   const float *weights = call->transposed + s->group * call->transposed_size + order->transposed +
                          matrix * layer->out_channels * columns;
-  multiply((product){.a = slopes, .a_row = terms * call->out_pitch, .a_outer = call->out_pitch, .a_inner = 1,
-                     .b = weights, .b_row = columns, .c = to, .c_row = columns, .outer = terms,
+  multiply((product){.a = slopes,
+                     .a_row = terms * call->out_pitch,
+                     .a_outer = call->out_pitch,
+                     .a_inner = 1,
+                     .b = weights,
+                     .b_row = columns,
+                     .c = to,
+                     .c_row = columns,
+                     .outer = terms,
                      .inner = layer->out_channels},
            s->pixels, columns / LANES);
 }
 
 /* (pixel, radial function, channel), `less` taken away if given, into the planes of phi from `first` on. */
-static void spread(const part *s, const bessel_order *order, const float *from, const float *less, int64_t first) {
+static void spread(const part *s, const bessel_order *order, const float *from, const float *less,
+                   int64_t first) {
   const int64_t channels = s->layer->in_channels, columns = bessel_round_up(order->count * channels, LANES);
   for (int64_t j = 0; j < order->count; j++) {
     float *plane = s->phi + (first + j) * s->call->plane_pitch;
@@ -763,7 +807,8 @@ static void synthesise(part *s) {
         const bessel_pass *pass = &call->passes[n];
         if (pass->odd_rows && i == half) continue;
         float *sums = s->shifted + pass->odd_rows * k * s->shifted_length + s->margin;
-        synthesis m = {pass, k, i, 0, whole, call->plane_pitch, s->shifted_length, phi, sums, added[pass->odd_rows]++};
+        synthesis m = {
+            pass, k, i, 0, whole, call->plane_pitch, s->shifted_length, phi, sums, added[pass->odd_rows]++};
         synthesis_function *function = syntheses[pass->num_even][pass->num_odd];
         function(&m);
         m.start = whole, m.stop = length, m.pitch = WIDE, m.phi = s->tail;
@@ -803,7 +848,8 @@ static void run_rows(part *s, int64_t y, int64_t end) {
     }
   }
   if (!pull) return;
-  const int64_t stop = end == layer->out_height ? layer->height + layer->padding[0] : bessel_last_row(layer, end - 1);
+  const int64_t stop =
+      end == layer->out_height ? layer->height + layer->padding[0] : bessel_last_row(layer, end - 1);
   for (; written < stop; written++) write_row(s, written, head_first, head_end);
   /* Rows below the image are written nowhere. */
   memset(s->ring_gradient, 0, (size_t)(call->ring * call->row_pitch) * sizeof(float));

@@ -9,7 +9,7 @@
 /* Filters that are analysed together. All are even or all odd in y; some even, some odd in x.
 
    With their mirrored taps added, filters have h = (k + 1) / 2 rows (odd in y: k / 2) and columns (odd in x:
-   k / 2) of taps. They stand row by row, in a row column by column, first of all even filters, then of all odd. */
+   k / 2) of taps. They stand row by row and column by column, first of all even filters, then of all odd. */
 typedef struct {
   int64_t odd_rows;
   int64_t even_plane, num_even, odd_plane, num_odd; /* planes of phi */
@@ -39,14 +39,14 @@ typedef struct {
   int64_t num_passes;
   const bessel_pass *passes; /* even in y first */
   bessel_order *orders;
-  int64_t out_pitch;             /* out_channels in whole vectors */
-  int64_t packed_rows;           /* rows of out_pitch floats, for one group */
-  const float *packed;           /* (groups, packed_rows, out_pitch) */
-  int64_t transposed_size;       /* floats, for one group */
-  const float *transposed;       /* (groups, transposed_size) */
+  int64_t out_pitch;               /* out_channels in whole vectors */
+  int64_t packed_rows;             /* rows of out_pitch floats, for one group */
+  const float *packed;             /* (groups, packed_rows, out_pitch) */
+  int64_t transposed_size;         /* floats, for one group */
+  const float *transposed;         /* (groups, transposed_size) */
   int64_t tile_rows, tile_columns; /* output pixels that go through together */
-  int64_t ring;                  /* input rows held at a time */
-  int64_t phase_width, row_pitch; /* pixels of one phase of a strided row; floats of a whole row */
+  int64_t ring;                    /* input rows held at a time */
+  int64_t phase_width, row_pitch;  /* pixels of one phase of a strided row; floats of a whole row */
   int64_t plane_pitch;
   int64_t head_rows; /* input rows that a part shares with the one before, at most */
   int64_t parts;
@@ -63,8 +63,8 @@ typedef struct {
 
 typedef struct {
   const char *name;
-  int lanes;    /* floats in a vector */
-  int overrun;  /* floats that may be read or written after the end of a row */
+  int lanes;        /* floats in a vector */
+  int overrun;      /* floats that may be read or written after the end of a row */
   int most_filters; /* of a parity in x, in one pass of the analysis */
   size_t (*part_bytes)(const bessel_call *call);
   void (*run)(const bessel_call *call, int64_t part);

@@ -17,7 +17,9 @@ extern const bessel_kernel bessel_avx512, bessel_avx2, bessel_baseline;
 static const bessel_kernel *const kernels[] = {&bessel_avx512, &bessel_avx2, &bessel_baseline};
 static int runs(int i) {
   __builtin_cpu_init();
-  if (i == 0) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  if (i == 0)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
   return i > 1 || (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
 }
 #elif defined(__aarch64__)
@@ -96,7 +98,8 @@ static void run_parts(const bessel_kernel *kernel, const bessel_call *call) {
     /* No OpenMP, or a forked process, in which its threads do not exist. */
     pthread_t threads[64];
     int64_t started = 0;
-    while (started < call->parts - 1 && started < 64 && !pthread_create(&threads[started], NULL, work, &shared))
+    while (started < call->parts - 1 && started < 64 &&
+           !pthread_create(&threads[started], NULL, work, &shared))
       started++;
     work(&shared);
     while (started > 0) pthread_join(threads[--started], NULL);
@@ -150,7 +153,8 @@ static void plan_orders(bessel_call *call, planes *parities) {
   const bessel_layer *layer = call->layer;
   bessel_order *orders = call->orders;
   for (int64_t v = 0; v < layer->num_orders; v++) {
-    orders[v] = (bessel_order){.count = layer->radial_counts[v], .weight = call->num_filters, .map = call->num_maps};
+    orders[v] =
+        (bessel_order){.count = layer->radial_counts[v], .weight = call->num_filters, .map = call->num_maps};
     call->num_filters += (v ? 2 : 1) * orders[v].count;
     call->num_maps += v ? (layer->mirror ? 4 : 2) : 1;
   }
@@ -194,13 +198,14 @@ static int find_filters(const bessel_call *call, const float *bank, const float 
   return 1;
 }
 
-/* Share the filters among passes of at most `most` of each parity; `taps` gets those of the lower right quadrant. */
+/* Share the filters among passes of at most `most` of each parity; `taps` gets the lower right quadrants. */
 static void plan_passes(bessel_call *call, const planes *parities, const float *const *filters, int64_t most,
                         bessel_pass *passes, float *taps) {
   const int64_t k = call->layer->kernel_size, half = k / 2;
   for (int odd_y = 0; odd_y < 2; odd_y++) {
     const planes even = parities[2 * odd_y], odd = parities[2 * odd_y + 1];
-    const int64_t larger = even.count > odd.count ? even.count : odd.count, count = (larger + most - 1) / most;
+    const int64_t larger = even.count > odd.count ? even.count : odd.count,
+                  count = (larger + most - 1) / most;
     for (int64_t n = 0; n < count; n++) {
       const int64_t first_even = even.count * n / count, first_odd = odd.count * n / count;
       bessel_pass *pass = &passes[call->num_passes++];
@@ -215,7 +220,8 @@ static void plan_passes(bessel_call *call, const planes *parities, const float *
         for (int64_t x = 0; x < half + k % 2; x++) {
           const int64_t place = (k - 1 - y) * k + k - 1 - x;
           for (int64_t f = 0; f < pass->num_even; f++) *taps++ = filters[pass->even_plane + f][place];
-          for (int64_t f = 0; x < half && f < pass->num_odd; f++) *taps++ = filters[pass->odd_plane + f][place];
+          for (int64_t f = 0; x < half && f < pass->num_odd; f++)
+            *taps++ = filters[pass->odd_plane + f][place];
         }
     }
   }
@@ -235,12 +241,14 @@ static void plan_matrices(bessel_call *call, int lanes) {
 }
 
 /* Weights (O, C, F) as the matrices of the mixing, with output channels in rows of vectors, and transposed. */
-static void pack_weights(const bessel_call *call, const float *weight, int lanes, float *packed, float *transposed) {
+static void pack_weights(const bessel_call *call, const float *weight, int lanes, float *packed,
+                         float *transposed) {
   const bessel_layer *layer = call->layer;
   const int64_t channels = layer->in_channels, outs = layer->out_channels, pitch = call->out_pitch;
   for (int64_t v = 0; v < layer->num_orders; v++) {
     const bessel_order *order = &call->orders[v];
-    const int64_t rows = order->count * channels, columns = bessel_round_up(rows, lanes), mirror = layer->mirror && v;
+    const int64_t rows = order->count * channels, columns = bessel_round_up(rows, lanes),
+                  mirror = layer->mirror && v;
     float *matrix = packed + order->packed * pitch, *turned = transposed + order->transposed;
     for (int64_t o = 0; o < outs; o++)
       for (int64_t c = 0; c < channels; c++) {
@@ -324,7 +332,8 @@ static void add_head(const bessel_call *call, int64_t part, const float *head) {
     for (int64_t g = 0; g < layer->groups; g++)
       for (int64_t x = 0; x < layer->width; x++)
         for (int64_t c = 0; c < layer->in_channels; c++) {
-          const int64_t to = image * at.image + (g * layer->in_channels + c) * at.channel + r * at.row + x * at.pixel;
+          const int64_t to =
+              image * at.image + (g * layer->in_channels + c) * at.channel + r * at.row + x * at.pixel;
           const float share =
               head[((g * call->head_rows + padded - first) * layer->width + x) * layer->in_channels + c];
           if (!layer->bfloat16) {
@@ -342,8 +351,8 @@ static void add_head(const bessel_call *call, int64_t part, const float *head) {
   }
 }
 
-static int prepare_and_run(bessel_call *call, const float *weight, const float *bank, float *to_weight, float *to_bias,
-                           int threads) {
+static int prepare_and_run(bessel_call *call, const float *weight, const float *bank, float *to_weight,
+                           float *to_bias, int threads) {
   const bessel_layer *layer = call->layer;
   const bessel_kernel *kernel = selected();
   const int64_t quadrant = (layer->kernel_size + 1) / 2 * ((layer->kernel_size + 1) / 2);
@@ -372,10 +381,12 @@ static int prepare_and_run(bessel_call *call, const float *weight, const float *
   call->parts = threads > rows ? rows : threads;
   if (call->parts < 1) call->parts = 1;
   call->part_bytes = kernel->part_bytes(call);
-  const size_t packed_bytes =
-      (size_t)bessel_round_up(layer->groups * call->packed_rows * call->out_pitch * 4 + 4 * kernel->overrun, 4096);
-  const size_t turned_bytes = call->backward
-      ? (size_t)bessel_round_up(layer->groups * call->transposed_size * 4 + 4 * kernel->overrun, 4096) : 0;
+  const size_t packed_bytes = (size_t)bessel_round_up(
+      layer->groups * call->packed_rows * call->out_pitch * 4 + 4 * kernel->overrun, 4096);
+  const size_t turned_bytes =
+      call->backward
+          ? (size_t)bessel_round_up(layer->groups * call->transposed_size * 4 + 4 * kernel->overrun, 4096)
+          : 0;
   char *memory = take_memory(packed_bytes + turned_bytes + (size_t)call->parts * call->part_bytes);
   if (!memory) goto done;
   float *packed = (float *)memory, *transposed = (float *)(memory + packed_bytes);
@@ -420,6 +431,7 @@ int bessel_forward(const bessel_layer *layer, const void *input, const float *we
 
 int bessel_backward(const bessel_layer *layer, const void *input, const float *weight, const float *bank,
                     const float *gradient, void *to_input, float *to_weight, float *to_bias, int threads) {
-  bessel_call call = {.layer = layer, .input = input, .gradient = gradient, .to_input = to_input, .backward = 1};
+  bessel_call call = {
+      .layer = layer, .input = input, .gradient = gradient, .to_input = to_input, .backward = 1};
   return prepare_and_run(&call, weight, bank, to_weight, to_bias, threads);
 }
