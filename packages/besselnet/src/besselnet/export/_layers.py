@@ -32,7 +32,7 @@ from besselnet.functional import (
 )
 from besselnet.models import GatedNetwork
 from besselnet.models.template import TemplateNetwork
-from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d, fold_batch_norm
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d, Softsign, fold_batch_norm
 
 Form = Literal["cheaper", "direct", "factored"]
 
@@ -262,6 +262,7 @@ _ORDINARY: dict[type[nn.Module], Callable[[Any, Form], nn.Module]] = {
     BesselConv2d: OrdinaryConv2d,
     BlurPool2d: lambda layer, form: OrdinaryBlurPool2d(layer),
     AttentiveNorm2d: lambda layer, form: OrdinaryNorm2d(layer),
+    Softsign: lambda layer, form: nn.Softsign(),
     TemplateNetwork: OrdinaryNetwork,
     GatedNetwork: lambda network, form: _replaced(network.pruned(), form),
 }

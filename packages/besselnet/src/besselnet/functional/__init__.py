@@ -27,6 +27,7 @@ from besselnet.functional._pool import (
     pool_margins,
 )
 from besselnet.functional._rotation import INTERPOLATIONS, Interpolation, rotate_images
+from besselnet.functional._softsign import softsign
 
 __all__ = [
     "ALGORITHMS",
@@ -60,5 +61,6 @@ __all__ = [
     "response_of",
     "rotate_images",
     "scale_padding",
+    "softsign",
     "strongest",
 ]

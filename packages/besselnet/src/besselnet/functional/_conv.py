@@ -5,7 +5,6 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from besselnet.checks import check_choice, check_count, check_images, check_padding, check_pair
 from besselnet.functional._basis import BasisSpec
@@ -15,6 +14,7 @@ from besselnet.functional._factored import factored
 from besselnet.functional._fused import fused, kernel_takes
 from besselnet.functional._padding import PADDING_MODES, by_convolution, pad_image
 from besselnet.functional._plan import Window
+from besselnet.functional._transforms import transformed
 
 Response = Literal["amplitude", "power", "signed"]
 ScalePool = Literal["map", "pixel", "image"]
@@ -168,7 +168,7 @@ def bessel_response(
         )
     autocast = autocast_enabled(input.device)
     native = algorithm != "direct" and kernel_takes(input, weight, spec, autocast)
-    if _transformed(input, weight, bias):
+    if transformed(input, weight, bias):
         if algorithm == "factored":
             raise ValueError(
                 'algorithm="factored" with forward-mode derivatives or a transform of torch.func: must '
@@ -220,18 +220,6 @@ def bessel_response(
     if bias is not None:
         output = output + bias.to(output.dtype).view(-1, 1, 1)
     return output if input.dim() == 4 else output.squeeze(0)
-
-
-def _transformed(*tensors: Tensor | None) -> bool:
-    """Whether derivatives are taken forwards or by ``torch.func``, or the call is mapped by it.
-
-    The operators of the factored algorithm know the backward pass alone; under such a transform torch would
-    take their forward derivative for zero.
-    """
-    if torch.compiler.is_compiling():
-        return False
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    return forward_ad._current_level >= 0 or any(t is not None and wrapped(t) for t in tensors)
 
 
 def _pixels(input: Tensor, stride: tuple[int, int]) -> int | None:

@@ -131,7 +131,8 @@ def blur_pool2d(
             device=input.device,
         )
     margins = pool_margins(stride, kernel_size, window, ceil_mode)
-    return pool_image(input, weights, stride, margins, ceil_mode, padding_mode)
+    average = sigma == 0 and window == stride
+    return pool_image(input, weights, stride, margins, ceil_mode, padding_mode, average)
 
 
 def pool_image(
@@ -141,10 +142,12 @@ def pool_image(
     margins: tuple[int, int],
     ceil_mode: bool,
     padding_mode: str,
+    average: bool,
 ) -> Tensor:
     """:func:`blur_pool2d` of settings that were checked before; the image alone is checked.
 
-    ``margins`` are ``pool_margins(...)``.
+    ``margins`` are ``pool_margins(...)``; ``average`` says that there is no blur, and windows as long as the
+    stride: sizes that it divides have a faster function.
     """
     check_images("input", input)
     after = margins[1]
@@ -155,6 +158,8 @@ def pool_image(
             f"input has shape {tuple(input.shape)}: must have channels, and at least {smallest} rows and "
             f"columns for stride={stride}, a reach of {after} pixels and padding_mode={padding_mode!r}"
         )
+    if average and not any(size % stride for size in input.shape[-2:]):
+        return F.avg_pool2d(input, stride)
     return pool_centred(input, weights, stride, margins, ceil_mode, padding_mode)
 
 

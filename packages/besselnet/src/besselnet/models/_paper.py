@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from besselnet.functional import Algorithm, Response
 from besselnet.models._registry import register_model
 from besselnet.models.template import SIZES, Stage, TemplateNetwork, Width, template_network
-from besselnet.nn import AttentiveNorm2d, BesselConv2d
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, Softsign
 
 __all__ = ["bcnn", "cnn", "resnet18"]
 
@@ -53,7 +53,7 @@ def bcnn(
         # The authors' start. Adam moves all weights by the same amount: small ones learn faster, and
         # 300 steps must do on 120 images.
         nn.init.normal_(conv.weight, 0.0, math.sqrt(2 / n_in) / kernel_size)
-        return nn.Sequential(conv, AttentiveNorm2d(n_out, preset="bcnn"), nn.Softsign())
+        return nn.Sequential(conv, AttentiveNorm2d(n_out, preset="bcnn"), Softsign())
 
     return template_network(block, in_channels, num_classes, image_size, width, padding_scheme)
 

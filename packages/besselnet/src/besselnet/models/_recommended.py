@@ -18,7 +18,7 @@ from besselnet.checks import (
 from besselnet.functional import Algorithm, Response
 from besselnet.models._registry import register_model
 from besselnet.models.template import LARGEST_WIDTH, Stage, TemplateNetwork
-from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d, Softsign
 
 __all__ = ["recommended"]
 
@@ -28,7 +28,7 @@ _CHANNELS = ((8, 16), (24, 24), (32, 40))
 # Few images need many small steps. recipes/ablation.toml tells what each setting is worth; with 120 images
 # batches of 8 do better still, at more time for each epoch.
 _TRAINING = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.05, "batch_size": 16}
-_ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": nn.Softsign}
+_ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": Softsign}
 _NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
 
 

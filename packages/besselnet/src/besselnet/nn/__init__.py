@@ -1,5 +1,6 @@
 """Layers: modules that own parameters and call :mod:`besselnet.functional`."""
 
+from besselnet.nn._activation import Softsign
 from besselnet.nn._conv import BesselConv2d
 from besselnet.nn._eval_mode import evaluating
 from besselnet.nn._fold import fold_batch_norm
@@ -22,6 +23,7 @@ __all__ = [
     "BlurPool2d",
     "FourierBesselTransform",
     "SizeReport",
+    "Softsign",
     "check_size",
     "evaluating",
     "exact_sizes",

@@ -78,9 +78,9 @@ class BlurPool2d(nn.Module):
         weights = self.weights
         if input.dtype.itemsize > weights.dtype.itemsize:
             weights = self._build_weights(input.dtype, input.device)
-        return pool_image(
-            input, weights, self.stride, self.margins, self.ceil_mode, self.padding_mode
-        )
+        settings = (self.stride, self.margins, self.ceil_mode, self.padding_mode)
+        average = self.sigma == 0 and self.window == self.stride
+        return pool_image(input, weights, *settings, average)
 
     def extra_repr(self) -> str:
         parts = [
