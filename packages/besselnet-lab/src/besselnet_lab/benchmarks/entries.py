@@ -30,8 +30,8 @@ BESSEL_OPTIONS = (
     *("symmetry", "cutoff", "scales", "scale_pool", "response", "sampling", "algorithm"),
 )
 # How it is run: with the native kernel, on so many threads, under autocast to bfloat16, with images in
-# channels-last memory.
-CONDITIONS = ("native", "threads", "bfloat16", "channels_last")
+# channels-last memory, by onnxruntime (inference of networks).
+CONDITIONS = ("native", "threads", "bfloat16", "channels_last", "onnx")
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,8 @@ def _entry(name: str, table: Mapping[str, Any], quick: bool) -> Entry:
         raise ValueError(f"entry {name!r}: baseline {entry.baseline!r} is not among its candidates")
     if not entry.cases:
         raise ValueError(f"entry {name!r} has no cases")
+    if set(entry.measures) != {"forward"} and any(c.get("onnx") for c in entry.candidates.values()):
+        raise ValueError(f"entry {name!r}: measures must be ['forward'] with onnx=true")
     for case in entry.cases:
         for candidate in entry.candidates:
             _check_settings(entry.settings(case, candidate))
@@ -178,6 +180,8 @@ def _check_settings(settings: Settings) -> None:
     for key in settings:
         if key not in known:
             raise ValueError(f"unknown setting {key!r} in {settings}; known: {', '.join(known)}")
+    if settings.get("onnx") and not network:
+        raise ValueError(f"onnx=true is for networks, not for {settings}")
     if not network and settings["layer"] not in ("Conv2d", "BesselConv2d"):
         raise ValueError(f"layer={settings['layer']!r}: must be 'Conv2d' or 'BesselConv2d'")
 

@@ -151,7 +151,7 @@ def _call(measure: str, result: _Result, seed: int) -> Callable[[], object]:
     step = (
         training_step(result.module, settings, seed)
         if measure == "training"
-        else forward_pass(result.module)
+        else forward_pass(result.module, settings)
     )
 
     def call() -> object:

@@ -1,13 +1,16 @@
 """What is measured: layers and networks from settings, and one step of each."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from besselnet.export import OnnxClassifier, export_model
 from besselnet.functional import BasisSpec, cheaper_algorithm, direct_cost, factored_cost
 from besselnet.kernels import available, switched_off
 from besselnet.models import create_model
@@ -116,9 +119,15 @@ def training_step(
     return pass_both_ways
 
 
-def forward_pass(module: nn.Module) -> Callable[[Tensor], Tensor]:
+def forward_pass(module: nn.Module, settings: Settings) -> Callable[[Tensor], object]:
     """A function of the images: inference, nothing kept for a backward pass."""
     module.eval()
+    if settings.get("onnx"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "network.onnx"
+            export_model(module, path, to="onnx", images=images_for(settings, 2))
+            network = OnnxClassifier(path, threads=torch.get_num_threads())
+        return lambda images: network.logits(images.numpy())
 
     @torch.inference_mode()
     def infer(images: Tensor) -> Tensor:
