@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from besselnet.data import Batches, iter_images, reading_options
 from besselnet.export import Prediction
 from besselnet.functional import rotate_images
 from besselnet.models import count_parameters, describe_model
+from besselnet.nn import fold_batch_norm
 from besselnet.testing import equivariance_error, plane_waves
 from besselnet.train._evaluate import (
     MOST_ANGLES,
@@ -155,8 +157,10 @@ def predict(
     options = reading_options(run.config.data.options)
     options["max_pixels"] = max_pixels or options.get("max_pixels")
     found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
+    # The same network with fewer steps.
+    folded = replace(run, model=fold_batch_norm(run.model))
     while batch := list(islice(found, batch_size)):
-        yield from _answers(run, batch)
+        yield from _answers(folded, batch)
 
 
 @torch.no_grad()
