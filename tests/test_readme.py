@@ -77,7 +77,7 @@ def test_speed():
     ):
         names |= {ours.format(cutoff): f"{theirs} {cutoff}" for cutoff in ("soft", "strong")}
     rows = table_below(README, "How fast")
-    assert len(rows) == 9
+    assert len(rows) == 10
     for name, parameters, *ratios, _ in rows:
         result = results[names.get(name, name)]
         assert parameters == f"{result['parameters']:,}"

@@ -155,16 +155,19 @@ def test_a_reader_beside_a_writer_sees_one_network(tmp_path):
     program = [sys.executable, "-c", WRITER, tmp_path / "net", Path(__file__).parents[1]]
     seen = set()
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout.readline() == "ready\n"
-        deadline = time.monotonic() + 30
-        reads = 0
-        while (reads < 200 or len(seen) < 2) and time.monotonic() < deadline:
-            model = load_network(tmp_path / "net")
-            weights = {value for p in model.parameters() for value in p.flatten().tolist()}
-            assert weights == {float(model.classes[0])}
-            seen |= weights
-            reads += 1
-        writer.kill()
+        try:
+            assert writer.stdout.readline() == "ready\n"
+            deadline = time.monotonic() + 30
+            reads = 0
+            while (reads < 200 or len(seen) < 2) and time.monotonic() < deadline:
+                model = load_network(tmp_path / "net")
+                weights = {value for p in model.parameters() for value in p.flatten().tolist()}
+                assert weights == {float(model.classes[0])}
+                seen |= weights
+                reads += 1
+        finally:
+            # It writes for ever.
+            writer.kill()
     assert seen == {0.0, 1.0}
 
 

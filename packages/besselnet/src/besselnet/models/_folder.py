@@ -37,7 +37,7 @@ WEIGHTS_FILE = "model.safetensors"
 # The layout of a folder. It changes when another version could not read it, or would misread it.
 FORMAT = 2
 # How often, and after how many seconds, to read again what another process is just replacing.
-_TRIES, _PAUSE = 10, 0.02
+_TRIES, _PAUSE = 300, 0.02
 _KEYS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("besselnet", "name"), (str, "a text")),
     **dict.fromkeys(("options", "about"), (dict, "an object")),
@@ -153,7 +153,8 @@ def load_network(folder: str | Path) -> nn.Module:
     None where they are not known). Read while `save_network` replaces it, it is the old one or the new.
     """
     folder = Path(folder)
-    for _ in range(_TRIES):
+    tries = 0
+    while tries < _TRIES:
         problem = ValueError(
             f"{folder}: {WEIGHTS_FILE} is not what {CONFIG_FILE} was written with ('weights'): write both "
             "again"
@@ -164,10 +165,13 @@ def load_network(folder: str | Path) -> nn.Module:
             model = _load(folder)
         except ValueError as error:
             problem = error
-        if whole and _stamps(folder) == before:
+        replaced = _stamps(folder) != before
+        if whole and not replaced:
             if model is not None:
                 return model
             break
+        # While somebody writes, the files may differ for long; once nobody does, only for a moment.
+        tries += 1 if replaced else _TRIES // 10
         time.sleep(_PAUSE)
     raise problem
 

@@ -50,7 +50,8 @@ from besselnet.train._evaluate import (
     evaluate,
     evaluate_rotated,
 )
-from besselnet.train._fit import History, fit
+from besselnet.train._fit import fit
+from besselnet.train._history import History
 from besselnet.train._process import (
     Interrupted,
     StopRequest,

@@ -15,7 +15,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -36,6 +36,7 @@ from besselnet.train._checkpoint import (
 from besselnet.train._config import TrainConfig, changed_settings, to_dict
 from besselnet.train._digest import ImagesDigest, changed_images
 from besselnet.train._evaluate import NonFiniteLoss, evaluate
+from besselnet.train._history import History, read_history
 from besselnet.train._optimise import (
     CrossEntropy,
     MovingAverage,
@@ -78,30 +79,6 @@ class SizedBatches(Protocol):
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]: ...
     def __len__(self) -> int: ...
-
-
-@dataclass
-class History:
-    """Where a training stands and how it went; everything in it is a JSON value.
-
-    Attributes:
-        rows: one dict per finished epoch, as in `metrics.csv`; a metric that is not finite is None.
-        epoch, batch: position of the next batch.
-        step: optimiser steps taken.
-        sums: loss, weight of the loss, right answers, images and seconds in the current epoch.
-        best: best value of the monitored quantity; None before the first epoch.
-        epochs_since_best: for early stopping.
-        finished: whether training has come to its end.
-    """
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
-    best: float | None = None
-    epochs_since_best: int = 0
-    finished: bool = False
 
 
 def fit(
@@ -433,7 +410,8 @@ class _Training:
             )
         if changes:
             raise ValueError(f"cannot resume with changed settings: {'; '.join(changes)}")
-        self.history = history = self._read_history(where, found)
+        most = (self.config.epochs, len(self.train_batches), self.total_steps)
+        self.history = history = read_history(where, found.values["history"], *most)
         weights = self.model.state_dict()
         has_best = self.config.keep == "best" and history.best is not None
         check_group(where, found, "model", weights)
@@ -448,28 +426,6 @@ class _Training:
             restore_moments(self.optimizer, found.groups["optimizer"])
         with reading(f"{where}: 'precision'"):
             self.fabric.strategy.precision.load_state_dict(found.values["precision"])
-
-    def _read_history(self, where: str, found: Checkpoint) -> History:
-        """The history in a checkpoint, if this training can have come there."""
-        with reading(f"{where}: 'history'"):
-            history = History(**found.values["history"])
-        sums = {str(i): value for i, value in enumerate(history.sums)}
-        number = (int | float, "a finite number")
-        check_keys(f"{where}: 'history.sums'", sums, dict.fromkeys("01234", number))
-        most = {
-            "epoch": self.config.epochs,
-            "batch": len(self.train_batches),
-            "step": self.total_steps,
-            "epochs_since_best": history.epoch,
-        }
-        for key, limit in most.items():
-            value = getattr(history, key)
-            if not 0 <= value <= limit:
-                raise ValueError(f"{where}: 'history.{key}' is {value}: must be 0 to {limit}")
-        rows = history.rows
-        if len(rows) != history.epoch or not all(isinstance(row, dict) for row in rows):
-            raise ValueError(f"{where}: 'history.rows' must be an object for each epoch")
-        return history
 
     def _check_images(self, where: str, found: Checkpoint) -> None:
         """Refuse a checkpoint of other images than these, where both are known."""

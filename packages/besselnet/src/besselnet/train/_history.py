@@ -1,0 +1,56 @@
+"""Where a training stands and how it went."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from besselnet.untrusted import check_keys, reading
+
+
+@dataclass
+class History:
+    """Where a training stands and how it went; everything in it is a JSON value.
+
+    Attributes:
+        rows: one dict per finished epoch, as in `metrics.csv`; a metric that is not finite is None.
+        epoch, batch: position of the next batch.
+        step: optimiser steps taken.
+        sums: loss, weight of the loss, right answers, images and seconds in the current epoch.
+        best: best value of the monitored quantity; None before the first epoch.
+        epochs_since_best: for early stopping.
+        finished: whether training has come to its end.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
+    best: float | None = None
+    epochs_since_best: int = 0
+    finished: bool = False
+
+
+def read_history(
+    where: str, values: Mapping[str, Any], epochs: int, batches: int, steps: int
+) -> History:
+    """The history in the checkpoint `where`, if a training of this length can have come there."""
+    with reading(f"{where}: 'history'"):
+        history = History(**values)
+    sums = {str(i): value for i, value in enumerate(history.sums)}
+    number = (int | float, "a finite number")
+    check_keys(f"{where}: 'history.sums'", sums, dict.fromkeys("01234", number))
+    most = {
+        "epoch": epochs,
+        "batch": batches,
+        "step": steps,
+        "epochs_since_best": history.epoch,
+    }
+    for key, limit in most.items():
+        value = getattr(history, key)
+        if not 0 <= value <= limit:
+            raise ValueError(f"{where}: 'history.{key}' is {value}: must be 0 to {limit}")
+    rows = history.rows
+    if len(rows) != history.epoch or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{where}: 'history.rows' must be an object for each epoch")
+    return history
