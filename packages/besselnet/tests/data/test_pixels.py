@@ -94,6 +94,10 @@ class Brightness(torch.nn.Linear):
         super().__init__(1, 2)
         self.seen = []
 
+    def __deepcopy__(self, memo):
+        # A copy would see the images in its place.
+        return self
+
     def forward(self, images):
         self.seen.append(images)
         return super().forward(images.mean((1, 2, 3))[:, None])

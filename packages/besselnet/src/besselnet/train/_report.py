@@ -3,14 +3,13 @@
 import math
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from besselnet.checks import check_choice, check_count
 from besselnet.data import Batches, iter_images, reading_options
@@ -157,20 +156,21 @@ def predict(
     options = reading_options(run.config.data.options)
     options["max_pixels"] = max_pixels or options.get("max_pixels")
     found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
-    # The same network with fewer steps.
-    folded = replace(run, model=fold_batch_norm(run.model))
+    network = fold_batch_norm(run.model)  # the same answers with fewer steps
     while batch := list(islice(found, batch_size)):
-        yield from _answers(folded, batch)
+        yield from _answers(network, run.classes, batch)
 
 
 @torch.no_grad()
-def _answers(run: Run, items: list[tuple[Path, Tensor | Exception]]) -> list[Prediction]:
+def _answers(
+    network: nn.Module, classes: tuple[str, ...], items: list[tuple[Path, Tensor | Exception]]
+) -> list[Prediction]:
     """Predictions for some files, in their order, with one pass of the network."""
     images = [image for _, image in items if isinstance(image, Tensor)]
     answers: Iterator[tuple[float, int]] = iter(())
     if images:
         batch = torch.stack([i.float() / 255 if i.dtype == torch.uint8 else i for i in images])
-        best = run.model(batch.to(device_of(run.model))).softmax(1).max(1)
+        best = network(batch.to(device_of(network))).softmax(1).max(1)
         answers = zip(best.values.tolist(), best.indices.tolist())
     predictions = []
     for path, image in items:
@@ -179,5 +179,5 @@ def _answers(run: Run, items: list[tuple[Path, Tensor | Exception]]) -> list[Pre
             predictions.append(Prediction(str(path), error=reason))
         else:
             probability, index = next(answers)
-            predictions.append(Prediction.answer(path, run.classes[index], probability))
+            predictions.append(Prediction.answer(path, classes[index], probability))
     return predictions
