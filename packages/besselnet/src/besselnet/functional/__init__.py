@@ -16,6 +16,7 @@ from besselnet.functional._conv import (
 )
 from besselnet.functional._cost import cheaper_algorithm, direct_cost, factored_cost
 from besselnet.functional._direct import expand_filters, response_of
+from besselnet.functional._disc import soft_disc
 from besselnet.functional._padding import PADDING_MODES, by_convolution, pad_image
 from besselnet.functional._plan import mixing_matrix
 from besselnet.functional._pool import (
@@ -61,6 +62,7 @@ __all__ = [
     "response_of",
     "rotate_images",
     "scale_padding",
+    "soft_disc",
     "softsign",
     "strongest",
 ]

@@ -1,13 +1,19 @@
 """Turn batches of images by any angle.
 
-An image is a function on the plane that is zero outside its frame. `interpolation` says which
-function stands for the pixels, and the rotated image is that function read at the rotated pixel
-centres:
+An image is a function on the plane. `interpolation` says which function stands for the pixels, and
+the rotated image is that function read at the rotated pixel centres:
 
 - `"nearest"`: constant on each pixel;
 - `"bilinear"`: linear between pixel centres. It blurs: half-way between pixels it is an average;
 - `"cubic"`: the cubic spline through the pixels (that of `scipy.ndimage.rotate(order=3)`), which
   keeps fine detail. Where an edge is sharp it may leave the range of the pixels a little.
+
+`border` says how it goes on outside the frame:
+
+- `"zeros"`: every pixel out there is zero;
+- `"reflect"`: mirrored at the edge of the frame, half a pixel beyond the outermost pixel centres,
+  again and again: (d c b a | a b c d | d c b a). It is the mode "reflect" of `scipy.ndimage`, and
+  "symmetric" of `numpy.pad`.
 
 A spline is s(x) = sum_n c[n] b(x - n) with the cubic B-spline b. Passing through the pixels means
 f = c * (1, 4, 1)/6, whose inverse on the infinite line is c = f * sqrt(3) z^|n|, z = sqrt(3) - 2.
@@ -24,6 +30,7 @@ from besselnet.checks import check_choice, check_number
 
 Interpolation = Literal["nearest", "bilinear", "cubic"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
+Outside = Literal["zeros", "reflect"]
 
 # Coefficients of the zero-extended image decay as |z|^n outside its frame, and 0.27^12 is 1.4e-7:
 # a rounding of float32.
@@ -34,15 +41,18 @@ def rotate_images(
     images: torch.Tensor,
     angles: torch.Tensor | float,
     interpolation: Interpolation = "cubic",
+    border: Outside = "zeros",
 ) -> torch.Tensor:
-    """Turn each image about its centre, counter-clockwise as displayed; zero outside.
+    """Turn each image about its centre, counter-clockwise as displayed.
 
     `images` is (N, C, H, W), floating point or uint8; `angles` is in degrees, one number or (N,).
     The result has the shape and type of `images`; uint8 is rounded and cut to 0..255, floating
     point is linear in the pixels and not cut. Multiples of 90 degrees equal `torch.rot90` on square
-    images: bit for bit for uint8, to rounding for floating point.
+    images: bit for bit for uint8, to rounding for floating point. Outside its frame an image is zero, or
+    with `border="reflect"` mirrored at the edge of the frame.
     """
     check_choice("interpolation", interpolation, INTERPOLATIONS)
+    check_choice("border", border, get_args(Outside))
     if images.ndim != 4:
         raise ValueError(f"images must be (N, C, H, W), got {tuple(images.shape)}")
     if not (images.is_floating_point() or images.dtype == torch.uint8):
@@ -64,12 +74,14 @@ def rotate_images(
         return images.clone()
 
     pixels = images if images.is_floating_point() else images.float()
-    x, y = _source_points(angles, images.shape[2], images.shape[3], pixels)
+    height, width = images.shape[-2:]
+    x, y = _source_points(angles, height, width, pixels)
+    if border == "reflect":
+        x, y = _fold(x, width), _fold(y, height)
     if interpolation == "cubic":
-        turned = _sample_spline(pixels, x, y)
+        turned = _sample_spline(pixels, x, y, border)
     else:
-        height, width = images.shape[-2:]
-        turned = _sample(pixels, _to_frame(x, width), _to_frame(y, height), interpolation)
+        turned = _sample(pixels, _to_frame(x, width), _to_frame(y, height), interpolation, border)
     if images.dtype == torch.uint8:
         turned = turned.round().clamp(0, 255).to(torch.uint8)
     return turned
@@ -97,10 +109,21 @@ def _source_points(
     return x, y
 
 
-def _sample(pixels: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mode: str) -> torch.Tensor:
-    """`pixels` at x and y, both (N, h, w) and -1 to 1 across the frame; zero outside."""
+def _fold(position: torch.Tensor, size: int) -> torch.Tensor:
+    """The place in the frame, -1/2 to size - 1/2, that mirrors show at `position`."""
+    return (position + 0.5).remainder_(2 * size).sub_(size).abs_().neg_().add_(size - 0.5)
+
+
+def _sample(
+    pixels: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mode: str, border: Outside
+) -> torch.Tensor:
+    """`pixels` at x and y, both (N, h, w) and -1 to 1 across the frame.
+
+    Mirrored places are inside the frame: beyond the outermost pixel centre, the next pixel is that one again.
+    """
     grid = torch.stack([x, y], dim=-1)
-    return F.grid_sample(pixels, grid, mode=mode, padding_mode="zeros", align_corners=False)
+    padding = "zeros" if border == "zeros" else "border"
+    return F.grid_sample(pixels, grid, mode=mode, padding_mode=padding, align_corners=False)
 
 
 def _to_frame(position: torch.Tensor, size: int) -> torch.Tensor:
@@ -108,22 +131,24 @@ def _to_frame(position: torch.Tensor, size: int) -> torch.Tensor:
     return position.mul_(2 / size).add_(1 / size - 1)
 
 
-def _sample_spline(pixels: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def _sample_spline(
+    pixels: torch.Tensor, x: torch.Tensor, y: torch.Tensor, border: Outside
+) -> torch.Tensor:
     """The cubic spline through `pixels` at column x and row y, both (N, h, w).
 
     The four weights of b at a point are two positive pairs, and a linear interpolation at the right
     place between two neighbours weighs them like one pair: four bilinear samples of c do the work
     of 16 taps.
     """
-    rows = _inverse_filter(pixels.shape[-2]).to(pixels)
-    columns = _inverse_filter(pixels.shape[-1]).to(pixels)
+    rows = _inverse_filter(pixels.shape[-2], border).to(pixels)
+    columns = _inverse_filter(pixels.shape[-1], border).to(pixels)
     coefficients = rows @ pixels @ columns.T
     left, right, across = _linear_pairs(x, len(columns))
     upper, lower, down = _linear_pairs(y, len(rows))
 
     def row_of_samples(at: torch.Tensor) -> torch.Tensor:
-        start = _sample(coefficients, left, at, "bilinear")
-        return torch.lerp(start, _sample(coefficients, right, at, "bilinear"), across)
+        start, end = (_sample(coefficients, x, at, "bilinear", border) for x in (left, right))
+        return torch.lerp(start, end, across)
 
     return torch.lerp(row_of_samples(upper), row_of_samples(lower), down)
 
@@ -146,9 +171,17 @@ def _linear_pairs(
 
 
 @functools.lru_cache(maxsize=32)
-def _inverse_filter(size: int) -> torch.Tensor:
-    """(size + 2 margin, size): pixels of a row, zero outside its frame -> spline coefficients."""
-    z = math.sqrt(3) - 2
-    coefficient = torch.arange(-_SPLINE_MARGIN, size + _SPLINE_MARGIN, dtype=torch.float64)
-    distance = (coefficient[:, None] - torch.arange(size, dtype=torch.float64)).abs()
-    return math.sqrt(3) * torch.tensor(z, dtype=torch.float64) ** distance
+def _inverse_filter(size: int, border: Outside) -> torch.Tensor:
+    """(size + 2 margin, size): pixels of a row and what its border adds -> spline coefficients."""
+    z = torch.tensor(math.sqrt(3) - 2, dtype=torch.float64)
+    coefficient = torch.arange(-_SPLINE_MARGIN, size + _SPLINE_MARGIN)[:, None]
+    pixel = torch.arange(size)
+    if border == "zeros":
+        return math.sqrt(3) * z ** (coefficient - pixel).abs()
+    # Pixel n is seen again at -1 - n, and both in every period of 2 size: two geometric series each.
+    period = 2 * size
+    total = torch.zeros(len(coefficient), size, dtype=torch.float64)
+    for place in (pixel, -1 - pixel):
+        distance = (coefficient - place).remainder(period)
+        total += (z**distance + z ** (period - distance)) / (1 - z**period)
+    return math.sqrt(3) * total
