@@ -212,11 +212,11 @@ def test_evaluation_rotates_and_announces_how_long_it_takes(call, trained):
     report = json.loads(output)
     assert report["images"] == report["rotated"]["images"] == 12
     # The untrained network only where it is asked for: it takes as long again.
-    assert report["rotated"].keys() == {"images", "trained"}
+    assert report["rotated"].keys() == {"images", "border", "trained"}
     rotated = report["rotated"]["trained"]
+    assert report["rotated"]["border"] == rotated["border"] == "disc"
     assert len(rotated["accuracy"]) == len(rotated["angles"]) == 4
     assert {"accuracy_spread", "agreement", "logit_drift", "rotated_accuracy"} <= rotated.keys()
-    assert rotated["upright_accuracy"] == pytest.approx(report["accuracy"])
     assert (trained / "rotated.png").exists()
     assert error.splitlines() == ["rotating images (all) to 4 angles: about 0s"]
 
@@ -228,6 +228,17 @@ def test_evaluation_rotates_and_announces_how_long_it_takes(call, trained):
     assert head.split()[-2:] == ["untrained", "trained"]
     # The option had another name in 0.1.0.
     assert "same answer when rotated" in call("evaluate", trained, "--turned", "--angles", "4")[1]
+
+
+@pytest.mark.parametrize("border", ["disc", "reflect", "black"])
+def test_the_table_and_the_report_say_which_border_was_used(call, trained, border):
+    command = ("evaluate", trained, "--rotated", "--angles", "2", "--border", border)
+    assert f"\n12 images, rotated ({border})" in call(*command)[1]
+    report = json.loads(call(*command, "--json")[1])
+    assert report["rotated"]["border"] == border
+    if border != "disc":
+        # The upright images are as they are.
+        assert report["rotated"]["trained"]["upright_accuracy"] == report["accuracy"]
 
 
 def test_evaluation_rotates_a_sample_of_many_images_and_says_so(call, trained):
@@ -372,6 +383,7 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
         "untrained alone": (["evaluate", trained, "--untrained"], "--untrained is for --rotated"),
         "no such device": (["evaluate", trained, "--device", "xyz"], "'xyz' is not available"),
         "one angle": (["evaluate", trained, "--rotated", "--angles", "1"], "angles=1: must be"),
+        "no such border": (["evaluate", trained, "--border", "red"], "border='red': must be one of"),
         "broken image": (
             ["train", folder / "broken", "--out", folder / "a", *QUICK],
             "(command line: --set data.options.on_error=skip)",

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from besselnet.functional import rotate_images
+from besselnet.functional import soft_disc
+from besselnet.train._border import BORDERS, hidden_colour, show_rotated
 from besselnet.train._evaluate import evaluate, evaluate_rotated
 from train.toys import ToyBatches, toy_model
 
@@ -41,7 +42,7 @@ def test_the_mode_of_each_layer_is_kept():
     model = toy_model().train()
     model[1].eval()
     evaluate(model, ToyBatches())
-    evaluate_rotated(model, [(torch.rand(3, 1, 6, 6), torch.zeros(3).long())], rotate_images)
+    evaluate_rotated(model, [(torch.rand(3, 1, 6, 6), torch.zeros(3).long())])
     assert [layer.training for layer in model] == [True, False, True, True, True, True]
 
 
@@ -58,9 +59,13 @@ def test_nothing_to_evaluate_is_an_error():
     with pytest.raises(ValueError, match="no batches"):
         evaluate(Echo(), [])
     with pytest.raises(ValueError, match="no batches"):
-        evaluate_rotated(Echo(), [], rotate_images)
+        evaluate_rotated(Echo(), [])
     with pytest.raises(ValueError, match="angles=1: must be an integer >= 2"):
-        evaluate_rotated(Echo(), [], rotate_images, angles=1)
+        evaluate_rotated(Echo(), [], angles=1)
+    with pytest.raises(ValueError, match="border='zeros': must be one of 'disc', 'reflect'"):
+        evaluate_rotated(Echo(), [], border="zeros")
+    with pytest.raises(ValueError, match="batches is an iterator"):
+        evaluate_rotated(Echo(), iter([]))
 
 
 class Mass(nn.Module):
@@ -86,12 +91,12 @@ def test_rotation_means_nothing_to_an_invariant_model_and_all_to_another():
     labels = LeftMinusRight()(images).argmax(1)
     batches = [(images[:13], labels[:13]), (images[13:], labels[13:])]
 
-    still = evaluate_rotated(Mass(), batches, rotate_images, angles=4)
+    still = evaluate_rotated(Mass(), batches, angles=4)
     assert still.angles == (0.0, 90.0, 180.0, 270.0)
     assert still.agreement == (1.0,) * 4
     assert max(still.drift) < 1e-5
 
-    moved = evaluate_rotated(LeftMinusRight(), batches, rotate_images, angles=2)
+    moved = evaluate_rotated(LeftMinusRight(), batches, angles=2, border="black")
     assert moved.accuracy == (1.0, 0.0)
     assert moved.agreement == (1.0, 0.0)
     # Logits change sign: the change is twice their length.
@@ -99,3 +104,66 @@ def test_rotation_means_nothing_to_an_invariant_model_and_all_to_another():
     summary = moved.to_dict()
     assert summary["accuracy_spread"] == summary["upright_accuracy"] == 1.0
     assert summary["rotated_accuracy"] == summary["agreement"] == 0.0
+
+
+def photographs(count=12, size=24):
+    """Smooth RGB images that fill their frame; each colour is about as bright as the others."""
+    generator = torch.Generator().manual_seed(1)
+    coarse = torch.rand(count, 3, 4, 4, generator=generator)
+    return 0.5 + 0.5 * F.interpolate(coarse, size=(size, size), mode="bicubic").clamp(0, 1)
+
+
+class MeanColour(nn.Module):
+    """Invariant under every rotation of the plane; on pixels, black corners darken the mean."""
+
+    def forward(self, x):
+        brightness = x.mean((1, 2, 3))
+        return torch.stack([brightness, torch.full_like(brightness, 0.72)], 1)
+
+
+def test_the_corners_count_unless_the_images_are_seen_through_the_disc():
+    images = photographs()
+    batches = [(images[:7], torch.zeros(7).long()), (images[7:], torch.zeros(5).long())]
+    found = {b: evaluate_rotated(MeanColour(), batches, angles=8, border=b) for b in BORDERS}
+    assert {b: result.border for b, result in found.items()} == dict(zip(BORDERS, BORDERS))
+    assert min(found["black"].agreement) < 0.7
+    assert max(found["black"].drift) > 1
+    assert max(found["disc"].drift) < 0.02
+    # Mirrors keep the colours, more or less.
+    assert 0.02 < max(found["reflect"].drift) < max(found["black"].drift)
+
+
+def test_a_plain_network_fails_through_the_disc_as_well():
+    images = photographs()
+    torch.manual_seed(0)
+    plain = nn.Sequential(
+        nn.Conv2d(3, 8, 5), nn.ReLU(), nn.Conv2d(8, 8, 5), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4)
+    )
+    found = evaluate_rotated(plain, [(images, torch.zeros(12).long())], angles=4)
+    assert max(found.drift) > 0.1
+
+
+def test_the_disc_shows_the_same_whatever_lies_outside():
+    """Upright copies hide what a rotation would bring in or take away."""
+    images = photographs(2)
+    changed = images.clone()
+    changed[..., soft_disc(24, 24) == 0] = 0.0
+    colour = hidden_colour([(images, None)])
+    a, b = (show_rotated(i, 0.0, "disc", "cubic", colour) for i in (images, changed))
+    assert torch.equal(a, b)
+    whole = soft_disc(24, 24) == 1
+    assert torch.equal(a[..., whole], images[..., whole])
+    torch.testing.assert_close(a[0, :, 0, 0].double(), colour, atol=1e-6, rtol=0)
+
+
+def test_the_colour_outside_is_that_of_the_ground_and_not_of_the_batch():
+    ground = torch.tensor([0.2, 0.5, 0.9])[:, None, None]
+    images = ground.repeat(5, 1, 16, 16).reshape(5, 3, 16, 16)
+    images[..., 5:11, 5:11] = torch.rand(5, 3, 6, 6)
+    colour = hidden_colour([(images[:4], None), (images[4:], None)])
+    torch.testing.assert_close(colour, ground.flatten().double(), atol=1e-6, rtol=0)
+    # So an object on a ground is seen as it is.
+    torch.testing.assert_close(show_rotated(images, 0.0, "disc", "cubic", colour), images)
+    split = [[(images, None)], [(image[None], None) for image in images]]
+    one, many = (hidden_colour(batches) for batches in split)
+    torch.testing.assert_close(one, many)

@@ -120,7 +120,7 @@ def test_an_onnx_file_holds_the_names(trained, images, tmp_path):
 @pytest.mark.parametrize("name", NASTY, ids=ascii)
 def test_every_picture_takes_every_name(tmp_path, name):
     draw_confusion(tmp_path / "a.png", torch.eye(2, dtype=torch.int64), [name, "b"])
-    curve = RotatedEvaluation((0.0, 180.0), (1.0, 0.5), (1.0, 0.5), (0.0, 0.1))
+    curve = RotatedEvaluation((0.0, 180.0), (1.0, 0.5), (1.0, 0.5), (0.0, 0.1), "black")
     draw_rotated(tmp_path / "b.png", {name: curve})
     layers = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
     image = torch.rand(1, 9, 9)

@@ -12,7 +12,6 @@ from torchmetrics import MeanMetric
 
 from besselnet.atomic import write_json
 from besselnet.data import data_source, load_data
-from besselnet.functional import rotate_images
 from besselnet.train import (
     DataConfig,
     ModelConfig,
@@ -93,7 +92,7 @@ def test_evaluation_does_not_leave_out_what_is_not_finite(value):
     with pytest.raises(NonFiniteLoss, match="NaN"):
         evaluate(Answering(value), ToyBatches())
     with pytest.raises(NonFiniteLoss, match="NaN"):
-        evaluate_rotated(Answering(value), ToyBatches(), rotate_images, angles=2)
+        evaluate_rotated(Answering(value), ToyBatches(), angles=2, border="black")
 
 
 class LastStepBreaks(ToyBatches):

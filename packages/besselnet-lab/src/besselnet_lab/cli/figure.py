@@ -11,7 +11,6 @@ import typer
 from besselnet import train as training
 from besselnet.atomic import write_atomically
 from besselnet.data import Batches
-from besselnet.functional import rotate_images
 from besselnet.models import CONFIG_FILE
 from besselnet_lab import paper  # noqa: F401  (runs may be of its models)
 from besselnet_lab.figures import (
@@ -146,9 +145,5 @@ def _accuracy(run: training.Run) -> AngleCurve:
     step = max(1, len(images) // MOST_TEST_IMAGES)
     few = images.select(torch.arange(0, len(images), step)[:MOST_TEST_IMAGES])
     interpolation = run.config.data.interpolation
-    found = training.evaluate_rotated(
-        run.model,
-        Batches(few, 50),
-        lambda batch, degrees: rotate_images(batch, degrees, interpolation),
-    )
+    found = training.evaluate_rotated(run.model, Batches(few, 50), interpolation=interpolation)
     return AngleCurve(found.angles, found.accuracy, len(few))

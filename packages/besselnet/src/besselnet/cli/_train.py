@@ -140,6 +140,13 @@ def evaluate(
         str | None, typer.Option(help="train, val or test; test (else val) unless given.")
     ] = None,
     angles: Annotated[int, typer.Option(help="How many angles of the circle to try.")] = 24,
+    border: Annotated[
+        str,
+        typer.Option(
+            help="With --rotated: disc (what every angle shows), reflect (mirrored edges) or black "
+            "(black corners)."
+        ),
+    ] = "disc",
     most_images: Annotated[
         int, typer.Option(help="Rotate at most so many images, drawn at random; 0 for all.")
     ] = 500,
@@ -154,11 +161,17 @@ def evaluate(
     (change against upright, relative to their size). The curve is drawn in rotated.png of the run
     folder.
 
+    Rotating a photograph brings corners that no photograph has. With --border disc the network sees,
+    upright and rotated, only the disc that every angle shows, so that the figures are about the
+    network and not about the corners.
+
     Examples:
 
         besselnet evaluate runs/photos
 
         besselnet evaluate runs/photos --rotated --angles 36 --most-images 0
+
+        besselnet evaluate runs/photos --rotated --border black
 
         besselnet evaluate runs/photos --rotated --untrained --json > report.json
     """
@@ -171,6 +184,7 @@ def evaluate(
         rotated=rotated,
         untrained=untrained,
         angles=angles,
+        border=border,  # type: ignore[arg-type]  # checked there
         most_images=most_images,
         stream=sys.stderr,
     )
@@ -200,7 +214,7 @@ def evaluate(
     found = report["rotated"]
     networks = [name for name in ("untrained", "trained") if name in found]
     _print_table(
-        [f"{counted(found['images'], 'image')}, rotated", *networks],
+        [f"{counted(found['images'], 'image')}, rotated ({found['border']})", *networks],
         [[text, *(f"{found[n][key]:.2%}" for n in networks)] for text, key in shown.items()],
     )
     if report["picture"] is not None:

@@ -24,6 +24,12 @@ from besselnet.nn import BesselConv2d, evaluating
 
 # Of classes beside a confusion matrix; of more, every second, third, ... is named.
 MOST_NAMES = 60
+# What stands in the corners of rotated images, in words.
+BORDERS = {
+    "disc": "seen through a disc",
+    "reflect": "mirrored at the edges",
+    "black": "with black corners",
+}
 
 
 def draw_curves(path: str | Path, rows: Sequence[Mapping[str, float]]) -> None:
@@ -68,7 +74,10 @@ def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) 
 
 
 def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
-    """Accuracy against the angle by which images are rotated, one curve per named `RotatedEvaluation`."""
+    """Accuracy against the angle by which images are rotated, one curve per named `RotatedEvaluation`.
+
+    All were measured with the same border, which the title names.
+    """
     figure = new_figure(WIDTH)
     axes = figure.add_subplot(projection="polar")
     for number, (name, result) in enumerate(results.items()):
@@ -76,7 +85,8 @@ def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
         accuracy = [*result.accuracy, result.accuracy[0]]
         style = line_style(number)._asdict()
         axes.plot(angles, accuracy, ms=5, label=plain_text(name), clip_on=False, **style)
-    axes.set(rmin=0, rmax=1, title="accuracy on images rotated by an angle")
+    border = BORDERS[next(iter(results.values())).border]
+    axes.set(rmin=0, rmax=1, title=f"accuracy on images rotated by an angle\n({border})")
     # The numbers stand above the curves: wherever they are put, some curve passes there.
     shares = (0.25, 0.5, 0.75, 1.0)
     axes.set_yticks(shares, [""] * len(shares))

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from besselnet.checks import check_count
+from besselnet.checks import check_choice, check_count
+from besselnet.functional import Interpolation
 from besselnet.nn import evaluating
+from besselnet.train._border import BORDERS, Border, hidden_colour, show_rotated
 
 # torchmetrics takes longer to import than the rest of this package: only who evaluates pays for it.
 if TYPE_CHECKING:
@@ -150,16 +152,19 @@ class RotatedEvaluation:
         drift: mean length of the change of the logits against upright, divided by the mean length
             of the upright logits (both after subtracting the mean over classes, which
             classification ignores), at each angle.
+        border: what the images had in their corners: "disc", "reflect" or "black".
     """
 
     angles: tuple[float, ...]
     accuracy: tuple[float, ...]
     agreement: tuple[float, ...]
     drift: tuple[float, ...]
+    border: Border
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values: the summary, then the curves."""
         return {
+            "border": self.border,
             "upright_accuracy": self.accuracy[0],
             "rotated_accuracy": fmean(self.accuracy[1:]),
             "accuracy_spread": max(self.accuracy) - min(self.accuracy),
@@ -175,21 +180,35 @@ class RotatedEvaluation:
 def evaluate_rotated(
     model: nn.Module,
     batches: Batches,
-    rotate: Callable[[Tensor, Tensor], Tensor],
     *,
     angles: int = 24,
+    border: Border = "disc",
+    interpolation: Interpolation = "cubic",
+    colour: Tensor | None = None,
 ) -> RotatedEvaluation:
     """Evaluate `model` on every image rotated by each of `angles` angles, equally spaced from 0.
 
     Args:
-        rotate: `rotate(images, degrees)` gives the rotated images, such as
-            `besselnet.functional.rotate_images`; degrees has one entry per image.
         angles: how many, 2 to 3600.
+        border: "disc" measures the network and not the border: all copies, also the upright one, are
+            seen through the inscribed disc, which every angle shows; its edge is two pixels soft.
+            "reflect" mirrors the images at their edges; "black" leaves black corners.
+        interpolation: how rotated images are sampled, see `besselnet.functional.rotate_images`.
+        colour: (C,) for the pixels outside the disc. Unset, it is the mean over all images of what
+            the disc hides, for which the batches are read once more.
 
     Raises:
         NonFiniteLoss: the network gives logits that are infinite or NaN.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
+    check_choice("border", border, BORDERS)
+    if border == "disc" and colour is None:
+        if iter(batches) is batches:
+            raise ValueError(
+                "batches is an iterator: must be readable twice for border='disc', as a list is, "
+                "unless colour is given"
+            )
+        colour = hidden_colour(batches)
     device = device_of(model)
     degrees = torch.arange(angles) * (360 / angles)
     right, agree = torch.zeros(angles), torch.zeros(angles)
@@ -198,14 +217,14 @@ def evaluate_rotated(
     with evaluating(model):
         for images, labels in batches:
             images, labels = images.to(device), labels.to(device)
-            upright = _centred(model(images))
+            upright = _centred(model(show_rotated(images, 0.0, border, interpolation, colour)))
             images_seen += len(labels)
             length += upright.norm(dim=1).sum().item()
             for i, angle in enumerate(degrees.tolist()):
                 logits = upright
                 if i:
-                    degrees_each = images.new_full((len(images),), angle)
-                    logits = _centred(model(rotate(images, degrees_each)))
+                    shown = show_rotated(images, angle, border, interpolation, colour)
+                    logits = _centred(model(shown))
                 right[i] += (logits.argmax(1) == labels).sum().item()
                 agree[i] += (logits.argmax(1) == upright.argmax(1)).sum().item()
                 moved[i] += (logits - upright).norm(dim=1).sum().item()
@@ -218,6 +237,7 @@ def evaluate_rotated(
         accuracy=tuple((right / images_seen).tolist()),
         agreement=tuple((agree / images_seen).tolist()),
         drift=tuple((moved / length).tolist()) if length else (0.0,) * angles,
+        border=border,
     )
 
 

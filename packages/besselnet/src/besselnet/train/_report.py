@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,10 +13,10 @@ from torch import Tensor, nn
 from besselnet.checks import check_choice, check_count
 from besselnet.data import Batches, iter_images, reading_options
 from besselnet.export import Prediction
-from besselnet.functional import rotate_images
 from besselnet.models import count_parameters, describe_model
 from besselnet.nn import fold_batch_norm
 from besselnet.testing import equivariance_error, plane_waves
+from besselnet.train._border import BORDERS, Border, hidden_colour
 from besselnet.train._evaluate import (
     MOST_ANGLES,
     device_of,
@@ -39,6 +38,7 @@ def evaluate_run(
     rotated: bool = False,
     untrained: bool = False,
     angles: int = 24,
+    border: Border = "disc",
     most_images: int = MOST_IMAGES,
     stream: TextIO | None = None,
 ) -> dict[str, Any]:
@@ -49,11 +49,14 @@ def evaluate_run(
         rotated: also at `angles` angles of the circle, under the key ``"rotated"``: see `RotatedEvaluation`.
             The curve is drawn into `rotated.png` of the run folder; ``"picture"`` is None if that cannot
             be written.
+        border: what rotated images have in their corners, "disc", "reflect" or "black": see
+            `evaluate_rotated`.
         untrained: rotate for the network before training, too.
         most_images: how many images to rotate at most, drawn at random, always the same ones; 0 for all.
         stream: gets progress, and how long the rotations will take; None for neither.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
+    check_choice("border", border, BORDERS)
     check_count("most_images", most_images, least=0)
     parts = load_images(run.config.data).parts()
     name = part or next(p for p in ("test", "val", "train") if p in parts)
@@ -69,17 +72,19 @@ def evaluate_run(
     networks = {"trained": run.model}
     if untrained:
         networks["untrained"] = run.untrained_model().to(device_of(run.model))
-    rotate = partial(rotate_images, interpolation=run.config.data.interpolation)
     share = "all"
     if 0 < most_images < len(images):
         share = f"{most_images} of {len(images)}, at random"
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
         images = images.select(order[:most_images].sort().values)
         batches = Batches(images, run.config.train.batch_size)
+    how: dict[str, Any] = {"border": border, "interpolation": run.config.data.interpolation}
+    if border == "disc":
+        how["colour"] = hidden_colour(batches)
     if stream is not None:
         # As long, for each batch and angle, as one batch at two angles.
         started = time.perf_counter()
-        evaluate_rotated(run.model, [batches[0]], rotate, angles=2)
+        evaluate_rotated(run.model, [batches[0]], angles=2, **how)
         once = (time.perf_counter() - started) / 2
         wait = in_words(once * angles * len(batches) * len(networks))
         print(
@@ -88,11 +93,12 @@ def evaluate_run(
     curves = {}
     for name, network in networks.items():
         shown = watched(batches, f"rotating, {name}", stream=stream)
-        curves[name] = evaluate_rotated(network, shown, rotate, angles=angles)
+        curves[name] = evaluate_rotated(network, shown, angles=angles, **how)
     path = run.folder / "rotated.png"
     picture = str(path) if attempt(draw_rotated, path, curves) else None
     by_network = {name: curve.to_dict() for name, curve in curves.items()}
-    return {**report, "rotated": {"images": len(images), **by_network}, "picture": picture}
+    found = {"images": len(images), "border": border, **by_network}
+    return {**report, "rotated": found, "picture": picture}
 
 
 def inspect_run(run: Run) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""What a network is shown of an image and of its rotated copies, and what stands in their corners."""
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from besselnet.functional import Interpolation, rotate_images, soft_disc
+
+Border = Literal["disc", "reflect", "black"]
+BORDERS: tuple[str, ...] = get_args(Border)
+
+
+def show_rotated(
+    images: Tensor,
+    degrees: float,
+    border: Border,
+    interpolation: Interpolation,
+    colour: Tensor | None = None,
+) -> Tensor:
+    """Images (N, C, H, W) rotated by an angle; at 0 degrees their very pixels.
+
+    `"black"` leaves black corners, `"reflect"` mirrors the image at its edges. `"disc"` shows the
+    inscribed disc alone, with a soft edge and `colour` (C,) around it, at 0 degrees as well: copies at
+    two angles differ in nothing but the rotation.
+    """
+    if degrees:
+        angles = images.new_full((len(images),), degrees)
+        outside: Literal["zeros", "reflect"] = "zeros" if border == "black" else "reflect"
+        images = rotate_images(images, angles, interpolation, outside)
+    if border == "disc":
+        if colour is None:
+            raise ValueError("colour=None: must be (C,) numbers for border='disc'")
+        disc = soft_disc(*images.shape[-2:], dtype=images.dtype, device=images.device)
+        images = torch.lerp(colour.to(images)[:, None, None], images, disc)
+    return images
+
+
+def hidden_colour(batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """(C,): the mean, over all images, of what the disc hides.
+
+    Where objects lie on a uniform ground it is the colour of the ground, and the disc changes nothing.
+    """
+    total, weight = torch.zeros((), dtype=torch.float64), 0.0
+    for images, _ in batches:
+        hidden = 1 - soft_disc(*images.shape[-2:], dtype=torch.float64)
+        total = total + (images.cpu() * hidden).sum((0, 2, 3))
+        weight += len(images) * hidden.sum().item()
+    if not weight:
+        raise ValueError("cannot evaluate on no batches at all")
+    return total / weight
