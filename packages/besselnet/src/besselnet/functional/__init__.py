@@ -16,7 +16,7 @@ from besselnet.functional._conv import (
 )
 from besselnet.functional._cost import cheaper_algorithm, direct_cost, factored_cost
 from besselnet.functional._direct import expand_filters, response_of
-from besselnet.functional._disc import soft_disc
+from besselnet.functional._disc import disc_weights, soft_disc
 from besselnet.functional._padding import PADDING_MODES, by_convolution, pad_image
 from besselnet.functional._plan import mixing_matrix
 from besselnet.functional._pool import (
@@ -52,6 +52,7 @@ __all__ = [
     "cheaper_algorithm",
     "check_blur",
     "direct_cost",
+    "disc_weights",
     "expand_filters",
     "factored_cost",
     "mixing_matrix",

@@ -24,10 +24,19 @@ def soft_disc(
         check_count("width", width)
         check_number("fade", fade, least=0)
     dtype = dtype or torch.get_default_dtype()
-    # Half precision would round the distances of neighbouring pixels to the same number.
     exact = torch.promote_types(dtype, torch.float32)
-    rows = torch.arange(height, dtype=exact, device=device) - (height - 1) / 2
-    columns = torch.arange(width, dtype=exact, device=device) - (width - 1) / 2
-    inside = min(height, width) / 2 - (rows.square()[:, None] + columns.square()).sqrt()
-    weights = (inside / fade).clamp(0, 1) if fade else inside >= 0
-    return weights.to(dtype)
+    return disc_weights(torch.ones(height, width, dtype=exact, device=device), fade).to(dtype)
+
+
+def disc_weights(ones: torch.Tensor, fade: float) -> torch.Tensor:
+    """`soft_disc` in the place of ones (..., H, W).
+
+    At least float32: half precision would round distances of neighbouring pixels to the same number. The places of the pixels are sums of ones, not numbers computed of sizes: tracers and exporters follow
+    them for every size.
+    """
+    rows, columns = ones.cumsum(-2), ones.cumsum(-1)
+    rows = rows - (rows[..., -1:, :] + 1) / 2
+    columns = columns - (columns[..., -1:] + 1) / 2
+    radius = torch.minimum(rows.amax(), columns.amax()) + 0.5
+    inside = radius - (rows * rows + columns * columns).sqrt()
+    return (inside / fade).clamp(0, 1) if fade else (inside >= 0).to(ones)

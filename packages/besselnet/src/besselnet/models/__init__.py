@@ -2,7 +2,7 @@
 
 # Importing a family registers its models, in the order of `list_models`: those to start with first.
 # isort: off
-from besselnet.models import _recommended  # noqa: F401
+from besselnet.models import _besselnet  # noqa: F401
 from besselnet.models._gated import GatedNetwork, GateReport
 from besselnet.models import _paper  # noqa: F401
 # isort: on

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from besselnet.checks import check_count, check_number
-from besselnet.models._recommended import recommended
+from besselnet.models._besselnet import besselnet
 from besselnet.models._registry import note_classes, register_model
 from besselnet.models.template import TemplateNetwork
 from besselnet.nn import evaluating
@@ -357,7 +357,7 @@ def gated(
     networks: dict[str, nn.Module] = {}
     for name in branches:
         plain = name == "plain"
-        networks[name] = recommended(
+        networks[name] = besselnet(
             in_channels=in_channels,
             num_classes=num_classes,
             image_size=image_size,

@@ -3,6 +3,7 @@
 from besselnet.nn._activation import Softsign
 from besselnet.nn._conv import BesselConv2d
 from besselnet.nn._eval_mode import evaluating
+from besselnet.nn._field import FIELDS, Field, FieldOfView
 from besselnet.nn._fold import fold_batch_norm
 from besselnet.nn._norm import AttentiveNorm2d
 from besselnet.nn._pool import BlurPool2d
@@ -18,9 +19,12 @@ from besselnet.nn._sizes import (
 from besselnet.nn._transform import FourierBesselTransform
 
 __all__ = [
+    "FIELDS",
     "AttentiveNorm2d",
     "BesselConv2d",
     "BlurPool2d",
+    "Field",
+    "FieldOfView",
     "FourierBesselTransform",
     "SizeReport",
     "Softsign",

@@ -34,7 +34,7 @@ def test_it_takes_every_size_it_declares():
 
 
 def test_the_last_maps_at_28_pixels_see_the_whole_image():
-    maps = build(28).eval().forward_features(torch.rand(1, 1, 28, 28))
+    maps = build(28, last_padding="valid").eval().forward_features(torch.rand(1, 1, 28, 28))
     assert maps.shape[-2:] == (1, 1)
 
 
@@ -51,7 +51,7 @@ def test_options_reach_the_layers():
         normalization="attentive",
         pool_blur=0.0,
         low_pass=0.0,
-        depth=3,
+        channels=[[4, 4, 4]],
         dropout=0.5,
         symmetry="O(2)",
     )
@@ -92,7 +92,8 @@ def test_without_normalisation_there_is_a_bias():
         ({"kernel_size": 4}, "kernel_size=4"),
         ({"activation": "swish"}, "activation='swish'"),
         ({"normalization": "layer"}, "normalization='layer'"),
-        ({"depth": 0}, "depth=0"),
+        ({"channels": [[16], []]}, "channels="),
+        ({"field": "ring"}, "field='ring'"),
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"last_padding": "full"}, "last_padding='full'"),
         ({"image_size": 10, "kernel_size": 11}, "image_size=10"),

@@ -1,7 +1,8 @@
-"""The networks to start with: ``besselnet_small`` and ``besselnet_base``.
+"""The networks to start with: ``besselnet_small``, ``besselnet_base`` and ``besselnet_large``.
 
-Stages of two convolutions with signed responses, batch normalisation and ReLU; anti-aliased pooling
-between the stages until the maps are as small as a kernel; a global mean and one dense layer.
+A field of view and a low-pass; one convolution at full resolution; then stages of two convolutions with
+signed responses, batch normalisation and ReLU, anti-aliased pooling before each, until the maps are as
+small as a kernel; a global mean and one dense layer.
 """
 
 from collections.abc import Sequence
@@ -18,15 +19,26 @@ from besselnet.checks import (
 from besselnet.functional import Algorithm, Response
 from besselnet.models._registry import register_model
 from besselnet.models.template import LARGEST_WIDTH, Stage, TemplateNetwork
-from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d, Softsign
+from besselnet.nn import (
+    FIELDS,
+    AttentiveNorm2d,
+    BesselConv2d,
+    BlurPool2d,
+    Field,
+    FieldOfView,
+    Softsign,
+)
 
-__all__ = ["recommended"]
+__all__ = ["besselnet"]
 
-# Channels of the first and of the further convolutions of each stage, before the width; further
-# stages repeat the last.
-_CHANNELS = ((8, 16), (24, 24), (32, 40))
-# Few images need many small steps. recipes/ablation.toml tells what each setting is worth; with 120 images
-# batches of 8 do better still, at more time for each epoch.
+# Channels of the convolutions of each stage, before the width; further stages repeat the last. The first stage
+# works on all pixels and would cost more than all others together: it has one convolution.
+_CHANNELS = ((16,), (32, 32), (64, 64), (96, 96), (128, 128))
+# From this side on one more stage, of few channels, comes first.
+_LARGE, _FIRST_OF_LARGE = 112, ((8,), (16, 16))
+# Below this side there is one stage only.
+_TINY, _STAGE_OF_TINY = 14, ((16, 32, 32),)
+# Few images need many small steps. recipes/real-images-ablation.toml tells what each setting is worth.
 _TRAINING = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.05, "batch_size": 16}
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": Softsign}
 _NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
@@ -41,13 +53,22 @@ def num_stages(image_size: int, kernel_size: int) -> int:
     return stages
 
 
-def recommended(
+def stage_channels(image_size: int) -> tuple[tuple[int, ...], ...]:
+    """Channels of the convolutions of each stage, before the width, for images of this side."""
+    if image_size < _TINY:
+        return _STAGE_OF_TINY
+    return _CHANNELS if image_size < _LARGE else _FIRST_OF_LARGE + _CHANNELS[1:]
+
+
+def besselnet(
     *,
     in_channels: int,
     num_classes: int,
     image_size: int,
     width: float,
     symmetry: str = "SO(2)",
+    field: Field | None = "disc",
+    channels: Sequence[Sequence[int]] | None = None,
     kernel_size: int = 7,
     cutoff: str | float = "strong",
     scales: Sequence[int] | None = None,
@@ -57,9 +78,8 @@ def recommended(
     activation: str = "relu",
     normalization: str = "batch",
     pool_blur: float = 0.66,
-    depth: int = 2,
     dropout: float = 0.3,
-    last_padding: str = "valid",
+    last_padding: str = "same",
     algorithm: Algorithm = "auto",
 ) -> TemplateNetwork:
     """A network to start with: equivariant, for few images, at any size.
@@ -68,6 +88,10 @@ def recommended(
         image_size: side of the images; decides the number of stages.
         width: factor on the channels.
         symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.
+        field: "disc" for images that fill their frame, "square" for objects on a uniform ground (see
+            `besselnet.nn.FieldOfView`); None for images as they are.
+        channels: of the convolutions of each stage, before the width; further stages repeat the last. By
+            default those for `image_size`.
         kernel_size: side of all kernels but the first, which has 2 pixels more; odd.
         cutoff, scales, response, sampling, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian on the input, 0 for none: what is finer than a few
@@ -75,23 +99,24 @@ def recommended(
         activation: "relu", "gelu" or "softsign".
         normalization: "batch", "attentive" or "none".
         pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for plain averages.
-        depth: convolutions in each stage.
         dropout: share of the last channels left out of each training step.
-        last_padding: "valid": the last convolution sees whole neighbourhoods only, and the maps shrink,
-            at 28 pixels to a single one that sees the whole image; or "same".
+        last_padding: "same"; or "valid": the last convolution sees whole neighbourhoods only, and the maps
+            shrink, at 28 pixels to a single one that sees the whole image.
     """
     check_number("width", width, above=0, most=LARGEST_WIDTH)
     check_choice("symmetry", symmetry, ("SO(2)", "O(2)", "none"))
+    if field is not None:
+        check_choice("field", field, FIELDS)
     if check_count("kernel_size", kernel_size, 3) % 2 == 0:
         raise ValueError(f"kernel_size={kernel_size}: must be an odd integer >= 3")
     check_count("image_size", image_size, kernel_size)
+    plan = _check_channels(stage_channels(image_size) if channels is None else channels)
     check_choice("activation", activation, tuple(_ACTIVATIONS))
     check_choice("normalization", normalization, tuple(_NORMALIZATIONS))
     check_cutoff(cutoff)
     # As `BlurPool2d` would, in whose terms both are sigma.
     check_number("low_pass", low_pass, least=0, most=LARGEST_SIGMA)
     check_number("pool_blur", pool_blur, least=0, most=LARGEST_SIGMA)
-    check_count("depth", depth, most=100)
     check_number("dropout", dropout, least=0, below=1)
     check_choice("last_padding", last_padding, ("same", "valid"))
 
@@ -113,7 +138,7 @@ def recommended(
             algorithm=algorithm,
         )
 
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [] if field is None else [FieldOfView(field)]
     if low_pass:
         layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
     stages = num_stages(image_size, kernel_size)
@@ -122,10 +147,10 @@ def recommended(
     for stage in range(stages):
         if stage:
             layers.append(BlurPool2d(sigma=pool_blur))
-        first, further = _CHANNELS[min(stage, len(_CHANNELS) - 1)]
-        for number, channels in enumerate([first, *[further] * (depth - 1)], start=1):
-            last = stage == stages - 1 and number == depth
-            following = max(1, int(channels * width + 1e-9))
+        wanted = plan[min(stage, len(plan) - 1)]
+        for number, count in enumerate(wanted, start=1):
+            last = stage == stages - 1 and number == len(wanted)
+            following = max(1, int(count * width + 1e-9))
             padding = 0 if last and last_padding == "valid" else size // 2
             layers += [
                 convolution(current, following, size, padding),
@@ -141,9 +166,24 @@ def recommended(
     return TemplateNetwork(nn.Sequential(*layers), current, num_classes, smallest, stages=ends)
 
 
+def _check_channels(channels: object) -> tuple[tuple[int, ...], ...]:
+    """A list of channels for every stage, or a `ValueError`."""
+    try:
+        plan = tuple(tuple(check_count("channels", c) for c in stage) for stage in channels)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        plan = ()
+    if not plan or not all(plan) or sum(map(len, plan)) > 1000:
+        raise ValueError(
+            f"channels={channels!r}: must be a list of integers >= 1 for each stage, such as "
+            "[[16], [32, 32], [64, 64]]"
+        )
+    return plan
+
+
 for _name, _width, _summary in (
-    ("besselnet_small", 1.7, "start here: about 110 000 parameters at 28 pixels"),
-    ("besselnet_base", 3.4, "for more images: about 440 000 parameters at 28 pixels"),
+    ("besselnet_small", 1.0, "start here: faster than ResNet-18 at every size"),
+    ("besselnet_base", 1.5, "twice the parameters, for thousands of images"),
+    ("besselnet_large", 2.0, "four times the parameters, for tens of thousands of images"),
 ):
     register_model(
         _name,
@@ -158,4 +198,4 @@ for _name, _width, _summary in (
         summary=_summary,
         defaults={"width": _width},
         training=_TRAINING,
-    )(recommended)
+    )(besselnet)
