@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from benchmarks.report_schema import check_report
+from besselnet.train import Timing
 from besselnet_lab.benchmarks import (
     Entry,
-    Timing,
     draw_report,
     markdown_of,
     notes_of,

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import warnings
 from pathlib import Path
 
@@ -20,7 +19,6 @@ import besselnet
 from besselnet.cli import Command, Program, main, program
 from besselnet.data import list_data
 from besselnet.models import list_models, model_info
-from besselnet.models._registry import _MODELS
 from besselnet.train import TrainConfig, choose_device
 from hostile import make_special, png
 from train.toy_run import make_images
@@ -35,18 +33,6 @@ QUICK = [
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     return make_images(tmp_path_factory.mktemp("images"))
-
-
-@pytest.fixture
-def call(capsys):
-    """Call the command line in this process: (exit code, standard output, standard error)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            main([str(argument) for argument in arguments])
-        return (end.value.code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -139,30 +125,6 @@ def test_settings_are_listed_with_the_values_that_the_model_gets(call):
     assert suited["learning_rate"] != rate
     assert listed("--model", "cnn")["train.learning_rate"] == str(rate)
     assert listed("--set", "train.epochs=3")["train.epochs"] == "3"
-
-
-def _is_ours(info):
-    return getattr(info.build, "func", info.build).__module__.startswith("besselnet.")
-
-
-@pytest.mark.parametrize("columns", ["60", "80", "200"])
-def test_models_are_listed_with_whole_names_and_the_first_to_start_with(call, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
-    # Other tests of this process may have registered models of their own.
-    own = {name: info for name, info in _MODELS.items() if _is_ours(info)}
-    monkeypatch.setattr("besselnet.models._registry._MODELS", own)
-    started = time.process_time()
-    code, output, _ = call("models")
-    assert code == 0
-    # Bases and all, it would be a quarter of a minute.
-    assert time.process_time() - started < 2
-    words = output.split()
-    assert set(list_models()) <= set(words)
-    assert all(words.index("besselnet_small") <= words.index(name) for name in list_models())
-    assert max(map(len, output.splitlines())) <= int(columns)
-    rows = json.loads(call("models", "--json")[1])
-    assert [row["name"] for row in rows] == list_models()
-    assert all(row["parameters"] > 0 for row in rows)
 
 
 def test_training_prints_plain_lines_and_what_comes_next(call, images, tmp_path):
@@ -383,7 +345,13 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
         "untrained alone": (["evaluate", trained, "--untrained"], "--untrained is for --rotated"),
         "no such device": (["evaluate", trained, "--device", "xyz"], "'xyz' is not available"),
         "one angle": (["evaluate", trained, "--rotated", "--angles", "1"], "angles=1: must be"),
-        "no such border": (["evaluate", trained, "--border", "red"], "border='red': must be one of"),
+        "size alone": (["models", "--size", "64"], "--size and --model are for --speed"),
+        "no network fits": (["models", "--speed", "--size", "1"], "no network to measure: "),
+        "no such network": (["models", "--speed", "--model", "x*"], "no model matches 'x*'"),
+        "no such border": (
+            ["evaluate", trained, "--border", "red"],
+            "border='red': must be one of",
+        ),
         "broken image": (
             ["train", folder / "broken", "--out", folder / "a", *QUICK],
             "(command line: --set data.options.on_error=skip)",

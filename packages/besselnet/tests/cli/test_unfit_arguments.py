@@ -65,6 +65,7 @@ UNFIT: list[tuple[list[str], str]] = [
         for option in ("--in-channels", "--num-classes", "--image-size")
         for value in ("1000000000", "99999999999999999999999", "-1")
     ),
+    (["models", "--speed", "--size", "1000000000"], "--size"),
     (["data", "show", "images", "-o", "a.png", "--image-size", "1000000000"], "--image-size"),
     (["data", "show", "images", "-o", "a.png", "--per-class", "1000000000"], "--per-class"),
     (["data", "show", "images", "-o", "a.png", "--seed", "9" * 30], "seed=999"),

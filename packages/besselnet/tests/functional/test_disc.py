@@ -46,7 +46,10 @@ class Through(nn.Module):
 
 
 def test_export_traces_it_for_any_size():
-    sizes = {2: torch.export.Dim("height", min=4, max=64), 3: torch.export.Dim("width", min=4, max=64)}
+    sizes = {
+        2: torch.export.Dim("height", min=4, max=64),
+        3: torch.export.Dim("width", min=4, max=64),
+    }
     program = torch.export.export(Through(), (torch.rand(1, 1, 9, 12),), dynamic_shapes=(sizes,))
     for shape in ((1, 1, 9, 12), (1, 1, 30, 17)):
         images = torch.rand(shape)
@@ -61,5 +64,5 @@ def test_compiling_breaks_no_graph():
 
 @pytest.mark.parametrize("arguments", [(0, 4), (4, -1), (4, 4, -1.0), (4, 4, math.nan), (4.5, 4)])
 def test_wrong_arguments_are_named(arguments):
-    with pytest.raises(ValueError, match="(height|width|fade)=.*: must be"):
+    with pytest.raises(ValueError, match=r"(height|width|fade)=.*: must be"):
         soft_disc(*arguments)

@@ -1,6 +1,6 @@
 """Speed and memory, measured: entries as data, one runner, reports of plain values."""
 
-from besselnet_lab.benchmarks.entries import Bound, Entry, Timing, choose_entries, read_entries
+from besselnet_lab.benchmarks.entries import Bound, Entry, choose_entries, read_entries
 from besselnet_lab.benchmarks.figure import draw_report
 from besselnet_lab.benchmarks.runner import REPORT_FORMAT, run_entry
 from besselnet_lab.benchmarks.tables import TextTable, markdown_of, notes_of, provenance, tables_of
@@ -10,7 +10,6 @@ __all__ = [
     "Bound",
     "Entry",
     "TextTable",
-    "Timing",
     "choose_entries",
     "draw_report",
     "markdown_of",

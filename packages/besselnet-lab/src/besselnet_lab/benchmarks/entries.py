@@ -7,6 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from besselnet.train import Timing
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -32,16 +34,6 @@ BESSEL_OPTIONS = (
 # How it is run: with the native kernel, on so many threads, under autocast to bfloat16, with images in
 # channels-last memory, by onnxruntime (inference of networks).
 CONDITIONS = ("native", "threads", "bfloat16", "channels_last", "onnx")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long to measure; see ``time_in_turns``."""
-
-    rounds: int
-    fewest_rounds: int
-    seconds_per_case: float
-    seconds_per_round: float
 
 
 @dataclass(frozen=True)

@@ -1,64 +1,20 @@
-"""Time, peak memory and agreement of candidates."""
+"""Peak memory and agreement of candidates."""
 
 import copy
-import gc
 import json
-import math
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from besselnet_lab.benchmarks.entries import Settings, Timing
+from besselnet_lab.benchmarks.entries import Settings
 from besselnet_lab.benchmarks.subjects import LeftOut, build, images_for, training_step
 
 # Blocks above this size get pages of their own, which go back to the system when they are freed: the
 # resident memory is then what is in use, not what the allocator holds back.
 MMAP_THRESHOLD = 64 * 2**10
-
-
-def time_in_turns(
-    calls: Mapping[str, Callable[[], object]],
-    timing: Timing,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:
-    """Seconds per call of every candidate in every round.
-
-    The candidates take turns, each round beginning with another one, so that whatever else the machine
-    does meets all of them. Short calls are repeated to fill ``timing.seconds_per_round``. The first call
-    of a turn is not counted: it finds the caches and the memory as the candidate before left them, and
-    whoever trains or predicts calls the same network again and again.
-    """
-    repeats, spent = {}, 0.0
-    for name, call in calls.items():
-        seconds = _time(call, 1, clock)
-        if seconds < timing.seconds_per_round:
-            # The first call also builds kernels and caches: it says too much about a short one.
-            seconds = _time(call, 1, clock)
-        repeats[name] = max(1, math.ceil(timing.seconds_per_round / max(seconds, 1e-6)))
-        spent += (1 + repeats[name]) * seconds
-    affordable = int(timing.seconds_per_case / spent) if spent else timing.rounds
-    rounds = min(timing.rounds, max(affordable, timing.fewest_rounds))
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
-    gc.collect()
-    for turn in range(rounds):
-        first = turn % max(len(names), 1)
-        for name in names[first:] + names[:first]:
-            calls[name]()
-            times[name].append(_time(calls[name], repeats[name], clock))
-    return times
-
-
-def _time(call: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
-    start = clock()
-    for _ in range(repeats):
-        call()
-    return (clock() - start) / repeats
 
 
 def probe(settings: Settings, threads: int, seed: int = 0) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from besselnet.models import count_parameters
-from besselnet_lab.benchmarks.entries import DIFFERENCES, PASSES, PROBED, Entry, Settings, Timing
+from besselnet.train import Timing, time_in_turns
+from besselnet_lab.benchmarks.entries import DIFFERENCES, PASSES, PROBED, Entry, Settings
 from besselnet_lab.benchmarks.judge import judge, ratios, summarise
-from besselnet_lab.benchmarks.measure import difference_from_direct, probe, time_in_turns
+from besselnet_lab.benchmarks.measure import difference_from_direct, probe
 from besselnet_lab.benchmarks.subjects import (
     LeftOut,
     build,

@@ -1,7 +1,8 @@
-"""`besselnet models`: list the networks, or describe one."""
+"""`besselnet models`: list the networks, describe one, or measure how fast they are."""
 
 import dataclasses
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from besselnet._pixels import counted
 from besselnet.cli._program import Json
 from besselnet.models import (
     count_parameters,
@@ -18,42 +20,88 @@ from besselnet.models import (
     outline_model,
 )
 
+# What --speed measures unless told, and what it compares with.
+MEASURED = ("besselnet_*", "cnn", "resnet18")
+BASELINE = "resnet18"
+BATCH_SIZE = 16
+
 
 def models(
     name: Annotated[
         str | None,
         typer.Argument(help="A model to describe, or a pattern such as 'bcnn*' to list."),
     ] = None,
-    in_channels: Annotated[int, typer.Option(min=1, max=1024, help="Channels of the images.")] = 1,
+    in_channels: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="Channels of the images; 1, or 3 with --speed."),
+    ] = None,
     num_classes: Annotated[int, typer.Option(min=0, max=100_000, help="Number of classes.")] = 10,
     image_size: Annotated[
         int, typer.Option(min=1, max=512, help="Side of the images in pixels.")
     ] = 28,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Measure images per second on this machine's CPU.")
+    ] = False,
+    sizes: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--size",
+            min=1,
+            max=512,
+            help="With --speed: side of the images, 64 unless given; may be given many times.",
+        ),
+    ] = None,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            help="With --speed: a model, or a pattern such as 'bcnn*'; may be given many times.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the networks with their number of parameters, or describe one of them.
+
+    With --speed, measure how many images per second they train on and predict, in batches of 16,
+    beside resnet18. The networks take turns, and the best of several rounds counts. "kept" is the
+    memory that the forward pass of a training step keeps for the backward pass.
 
     Examples:
 
         besselnet models
 
         besselnet models besselnet_small --image-size 64 --in-channels 3
+
+        besselnet models --speed --size 64 --size 128
+
+        besselnet models --speed --model besselnet_small --json
     """
-    images: dict[str, Any] = {
-        "in_channels": in_channels,
-        "num_classes": num_classes,
-        "image_size": image_size,
-    }
+    if not speed and (sizes or patterns):
+        raise ValueError("--size and --model are for --speed")
+    images: dict[str, Any] = {"in_channels": in_channels or 1, "num_classes": num_classes}
+    if speed:
+        chosen = [*([name] if name else []), *(patterns or [])] or list(MEASURED)
+        images["in_channels"] = in_channels or 3
+        _measure(_matching([*chosen, BASELINE]), sorted({*(sizes or [64])}), images, as_json)
+        return
+    images["image_size"] = image_size
     if name is None or any(sign in name for sign in "*?["):
         _list(name or "*", images, as_json)
     else:
         _describe(name, images, as_json)
 
 
+def _matching(patterns: list[str]) -> list[str]:
+    """The models that match one of the patterns, in the order of the list."""
+    for pattern in patterns:
+        if not list_models(pattern):
+            raise ValueError(f"no model matches {pattern!r}; known: {', '.join(list_models())}")
+    found = {name for pattern in patterns for name in list_models(pattern)}
+    return [name for name in list_models() if name in found]
+
+
 def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
-    infos = [model_info(name) for name in list_models(pattern)]
-    if not infos:
-        raise ValueError(f"no model matches {pattern!r}; known: {', '.join(list_models())}")
+    infos = [model_info(name) for name in _matching([pattern])]
     rows = []
     for info in infos:
         row: dict[str, Any] = {
@@ -83,6 +131,62 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     Console().print(table)
     for note in dict.fromkeys(row["not_built"] for row in rows if row["not_built"]):
         typer.echo(f"not built: {note}", err=True)
+
+
+def _measure(names: list[str], sizes: list[int], images: dict[str, Any], as_json: bool) -> None:
+    # Only here: a list of names should not wait for what training imports.
+    from besselnet.train import describe_environment, measure_speed
+
+    fitting: dict[int, list[str]] = {}
+    notes = []
+    for size in sizes:
+        for name in names:
+            try:
+                outline_model(name, **images, image_size=size)
+            except ValueError as error:
+                notes.append(f"not built: {name}: {error}")
+            else:
+                fitting.setdefault(size, []).append(name)
+    if not fitting:
+        raise ValueError(f"no network to measure: {notes[0]}")
+    for note in notes:
+        typer.echo(note, err=True)
+    how: dict[str, Any] = {**images, "batch_size": BATCH_SIZE, "baseline": BASELINE}
+    measured: dict[int, list[dict[str, Any]]] = {}
+    for size, chosen in fitting.items():
+        speeds = measure_speed(chosen, **how, image_size=size, stream=sys.stderr)
+        measured[size] = [dataclasses.asdict(speed) for speed in speeds]
+    environment = describe_environment()
+    if as_json:
+        report = {
+            **how,
+            "sizes": [{"image_size": size, "networks": rows} for size, rows in measured.items()],
+            "environment": environment,
+        }
+        typer.echo(json.dumps(report, indent=2, allow_nan=False))
+        return
+    machine = environment["machine"]
+    threads = counted(machine["threads"], "thread")
+    typer.echo(f"{machine['processor']}, {threads}, batches of {BATCH_SIZE}")
+    for size, rows in measured.items():
+        _print_speeds(f"{images['in_channels']} x {size} x {size}", rows)
+
+
+def _print_speeds(title: str, rows: list[dict[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False, title=f"\n{title}", title_justify="left")
+    table.caption = f"time: for an image, {BASELINE} = 1"
+    table.add_column("name", no_wrap=True)
+    heads = ("parameters", "train\nimages/s", "time", "predict\nimages/s", "time", "kept\nMB")
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        speeds = []
+        for work in ("training", "prediction"):
+            ratio = row[f"{work}_time"]
+            speeds += [f"{row[work]:.1f}", "" if ratio is None else f"{ratio:.2f}"]
+        kept = f"{row['kept_bytes'] / 1e6:.1f}"
+        table.add_row(escape(row["model"]), f"{row['parameters']:,}", *speeds, kept)
+    Console().print(table)
 
 
 def _describe(name: str, images: dict[str, Any], as_json: bool) -> None:

@@ -70,6 +70,7 @@ from besselnet.train._run import (
     read_run_config,
     train_run,
 )
+from besselnet.train._speed import Speed, Timing, measure_speed, time_in_turns
 
 if TYPE_CHECKING:
     from besselnet.train._metrics import EquivarianceError
@@ -88,7 +89,9 @@ __all__ = [
     "RotatedEvaluation",
     "Run",
     "RunConfig",
+    "Speed",
     "StopRequest",
+    "Timing",
     "TrainConfig",
     "build_model",
     "changed_settings",
@@ -109,11 +112,13 @@ __all__ = [
     "load_images",
     "load_run",
     "make_config",
+    "measure_speed",
     "override",
     "predict",
     "read_config",
     "read_run_config",
     "source_digest",
+    "time_in_turns",
     "to_dict",
     "train_run",
     "watched",

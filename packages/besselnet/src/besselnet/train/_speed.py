@@ -1,0 +1,200 @@
+"""How fast networks train and predict on this machine, measured side by side."""
+
+import gc
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TextIO, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from besselnet.checks import check_count
+from besselnet.models import count_parameters, create_model
+from besselnet.nn import fold_batch_norm
+from besselnet.train._config import make_config
+from besselnet.train._optimise import make_optimizer
+from besselnet.train._progress import ProgressLog, in_words
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long to measure; see `time_in_turns`."""
+
+    rounds: int
+    fewest_rounds: int
+    seconds_per_case: float
+    seconds_per_round: float
+
+
+SPEED_TIMING = Timing(rounds=5, fewest_rounds=2, seconds_per_case=30, seconds_per_round=0.3)
+
+
+def time_in_turns(
+    calls: Mapping[Name, Callable[[], object]],
+    timing: Timing,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    stream: TextIO | None = None,
+    text: str = "",
+) -> dict[Name, list[float]]:
+    """Seconds per call of every candidate in every round.
+
+    The candidates take turns, each round beginning with another one, so that whatever else the machine
+    does meets all of them. Short calls are repeated to fill ``timing.seconds_per_round``. The first call
+    of a turn is not counted: it finds the caches and the memory as the candidate before left them, and
+    whoever trains or predicts calls the same network again and again. `stream` gets how long `text` will
+    take, and progress; None for neither.
+    """
+    repeats, spent = {}, 0.0
+    for name, call in calls.items():
+        seconds = _time(call, 1, clock)
+        if seconds < timing.seconds_per_round:
+            # The first call also builds kernels and caches: it says too much about a short one.
+            seconds = _time(call, 1, clock)
+        repeats[name] = max(1, math.ceil(timing.seconds_per_round / max(seconds, 1e-6)))
+        spent += (1 + repeats[name]) * seconds
+    affordable = int(timing.seconds_per_case / spent) if spent else timing.rounds
+    rounds = min(timing.rounds, max(affordable, timing.fewest_rounds))
+    times: dict[Name, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    gc.collect()
+    turns = rounds * len(names)
+    with ProgressLog(turns, unit="turns", stream=stream, quiet=stream is None) as log:
+        log.line(f"{text}: about {in_words(rounds * spent)}")
+        for turn in range(rounds):
+            first = turn % max(len(names), 1)
+            for name in names[first:] + names[:first]:
+                calls[name]()
+                times[name].append(_time(calls[name], repeats[name], clock))
+                log.advance(text=text)
+    return times
+
+
+def _time(call: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    for _ in range(repeats):
+        call()
+    return (clock() - start) / repeats
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast one network is, on the CPU, in its best round.
+
+    Attributes:
+        model: its name.
+        parameters: how many learn.
+        training: images per second of training steps: forward, backward, its own optimiser.
+        prediction: images per second of predictions, as `predict` makes them.
+        training_time, prediction_time: time for an image, divided by that of the baseline.
+        kept_bytes: what the forward pass of a training step keeps for the backward pass, without the
+            weights. It is the part of the memory that grows with the batch, and the same on every machine;
+            gradients and optimiser (three times the weights for AdamW) come on top.
+    """
+
+    model: str
+    parameters: int
+    training: float
+    prediction: float
+    training_time: float | None
+    prediction_time: float | None
+    kept_bytes: int
+
+
+def measure_speed(
+    models: Sequence[str],
+    *,
+    image_size: int = 64,
+    in_channels: int = 3,
+    num_classes: int = 10,
+    batch_size: int = 16,
+    baseline: str | None = None,
+    timing: Timing = SPEED_TIMING,
+    stream: TextIO | None = None,
+) -> list[Speed]:
+    """Measure the networks of these names on random images; they take turns, the best round counts.
+
+    Args:
+        baseline: the network that the others are compared with, if it is among `models`.
+        stream: gets how long it will take, and progress; None for neither.
+    """
+    check_count("batch_size", batch_size, least=2)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(batch_size, in_channels, image_size, image_size, generator=generator)
+    labels = torch.arange(batch_size) % num_classes
+    calls: dict[tuple[str, str], Callable[[], object]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
+    for name in models:
+        network = create_model(
+            name, in_channels=in_channels, num_classes=num_classes, image_size=image_size
+        )
+        calls[name, "training"] = _training_step(name, network, images, labels)
+        calls[name, "prediction"] = _prediction(network, images)
+        sizes[name] = count_parameters(network), _kept_bytes(network, images, labels)
+    text = f"speed at {image_size} pixels"
+    if stream is not None:
+        print(f"{text}: first a step of each network", file=stream, flush=True)
+    times = time_in_turns(calls, timing, stream=stream, text=text)
+    best = {call: min(rounds) / batch_size for call, rounds in times.items()}
+
+    def against(name: str, work: str) -> float | None:
+        return best[name, work] / best[baseline, work] if baseline in sizes else None
+
+    return [
+        Speed(
+            model=name,
+            parameters=parameters,
+            training=1 / best[name, "training"],
+            prediction=1 / best[name, "prediction"],
+            training_time=against(name, "training"),
+            prediction_time=against(name, "prediction"),
+            kept_bytes=kept,
+        )
+        for name, (parameters, kept) in sizes.items()
+    ]
+
+
+def _training_step(
+    name: str, network: nn.Module, images: Tensor, labels: Tensor
+) -> Callable[[], object]:
+    network.train()
+    optimizer = make_optimizer(network, make_config({"model": {"name": name}}).train)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(network(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def _prediction(network: nn.Module, images: Tensor) -> Callable[[], object]:
+    folded = fold_batch_norm(network)
+
+    @torch.no_grad()
+    def predict() -> Tensor:
+        logits: Tensor = folded(images)
+        return logits
+
+    return predict
+
+
+def _kept_bytes(network: nn.Module, images: Tensor, labels: Tensor) -> int:
+    own = {t.untyped_storage().data_ptr() for t in (*network.parameters(), *network.buffers())}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = F.cross_entropy(network(images), labels)
+    # Up to here, nothing that is kept has been freed, and no two storages have one place.
+    del loss
+    return sum(size for place, size in kept.items() if place not in own)
