@@ -26,11 +26,18 @@ from besselnet.functional._pool import (
     pool_image,
     pool_margins,
 )
-from besselnet.functional._rotation import INTERPOLATIONS, Interpolation, rotate_images
+from besselnet.functional._rotation import (
+    INTERPOLATIONS,
+    Interpolation,
+    rotate_images,
+    rotation_matrices,
+)
 from besselnet.functional._softsign import softsign
+from besselnet.functional._warp import BORDERS, Border, warp_images
 
 __all__ = [
     "ALGORITHMS",
+    "BORDERS",
     "CUTOFFS",
     "INTERPOLATIONS",
     "PADDING_MODES",
@@ -39,6 +46,7 @@ __all__ = [
     "SYMMETRIES",
     "Algorithm",
     "BasisSpec",
+    "Border",
     "Interpolation",
     "Response",
     "ScalePool",
@@ -60,7 +68,9 @@ __all__ = [
     "pool_margins",
     "response_of",
     "rotate_images",
+    "rotation_matrices",
     "scale_padding",
     "softsign",
     "strongest",
+    "warp_images",
 ]

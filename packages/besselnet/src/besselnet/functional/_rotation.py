@@ -15,6 +15,7 @@ f = c * (1, 4, 1)/6, whose inverse on the infinite line is c = f * sqrt(3) z^|n|
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -64,7 +65,7 @@ def rotate_images(
         return images.clone()
 
     pixels = images if images.is_floating_point() else images.float()
-    x, y = _source_points(angles, images.shape[2], images.shape[3], pixels)
+    x, y = source_points(rotation_matrices(angles), images.shape[2], images.shape[3], pixels)
     if interpolation == "cubic":
         turned = _sample_spline(pixels, x, y)
     else:
@@ -75,10 +76,9 @@ def rotate_images(
     return turned
 
 
-def _source_points(
-    angles: torch.Tensor, height: int, width: int, like: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Column x and row y, (N, H, W), at which each pixel of the rotated image reads the original."""
+def rotation_matrices(angles: torch.Tensor) -> torch.Tensor:
+    """(N, 2, 3) float64: the maps that `source_points` takes, for rotations by (N,) degrees."""
+    angles = angles.double()
     # Quarter turns are split off in degrees, where they are exact: their points are pixel centres.
     quarters = torch.round(angles / 90)
     rest = torch.deg2rad(angles - 90 * quarters)
@@ -89,11 +89,24 @@ def _source_points(
         torch.stack([cos, -sin, -cos, sin])[turn, each],
         torch.stack([sin, cos, -sin, -cos])[turn, each],
     )
-    cos, sin = cos.to(like)[:, None, None], sin.to(like)[:, None, None]
+    zero = torch.zeros_like(cos)
+    return torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).unflatten(1, (2, 3))
+
+
+def source_points(
+    matrices: torch.Tensor, height: int, width: int, like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Column x and row y, (N, H, W), at which each pixel of the new image reads the original.
+
+    `matrices` (N, 2, 3) give them from (column, row, 1), both in pixels from the centre of the image.
+    """
+    terms = matrices.to(like)[..., None, None].unbind(1)
     rows = torch.arange(height).to(like)[:, None] - (height - 1) / 2
     columns = torch.arange(width).to(like)[None, :] - (width - 1) / 2
-    x = cos * columns - sin * rows + (width - 1) / 2
-    y = sin * columns + cos * rows + (height - 1) / 2
+    x, y = (
+        across * columns + down * rows + (offset + (size - 1) / 2)
+        for (across, down, offset), size in zip((t.unbind(1) for t in terms), (width, height))
+    )
     return x, y
 
 
@@ -108,15 +121,23 @@ def _to_frame(position: torch.Tensor, size: int) -> torch.Tensor:
     return position.mul_(2 / size).add_(1 / size - 1)
 
 
-def _sample_spline(pixels: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def _sample_spline(
+    pixels: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    inverse_filter: Callable[[int], torch.Tensor] | None = None,
+) -> torch.Tensor:
     """The cubic spline through `pixels` at column x and row y, both (N, h, w).
+
+    `inverse_filter(size)` gives the coefficients of a row from its pixels, with `_SPLINE_MARGIN` more on
+    both sides; by default those of `_inverse_filter`, for pixels that are zero outside.
 
     The four weights of b at a point are two positive pairs, and a linear interpolation at the right
     place between two neighbours weighs them like one pair: four bilinear samples of c do the work
     of 16 taps.
     """
-    rows = _inverse_filter(pixels.shape[-2]).to(pixels)
-    columns = _inverse_filter(pixels.shape[-1]).to(pixels)
+    filter_of = inverse_filter or _inverse_filter
+    rows, columns = (filter_of(size).to(pixels) for size in pixels.shape[-2:])
     coefficients = rows @ pixels @ columns.T
     left, right, across = _linear_pairs(x, len(columns))
     upper, lower, down = _linear_pairs(y, len(rows))
