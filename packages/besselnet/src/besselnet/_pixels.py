@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +31,8 @@ Array = np.ndarray
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 RESIZES = ("fit", "crop", "stretch")
+# The default: a network looks at the middle of a square, and a filled-up frame would be a feature.
+RESIZE: Literal["crop"] = "crop"
 # The default of `max_pixels`: decoded, and resized with 4 bytes a value, an image needs less than 1 GB.
 MAX_PIXELS = 50_000_000
 LONGEST_SIDE = 65_535
@@ -76,7 +78,7 @@ def read_image(
     *,
     channels: int | None,
     image_size: int,
-    resize: str = "fit",
+    resize: str = RESIZE,
     bits: int | None = None,
     page: int | None = None,
     max_pixels: int | None = None,
@@ -109,8 +111,7 @@ def read_pixels(
         check_file(source)
     stream, label = (io.BytesIO(source), name) if isinstance(source, bytes) else (source, source)
     with reading(label or "image"), _own_limit(image_library), _opened(stream) as opened:
-        _turn_to_page(opened, page)
-        _check_pixels(opened.size, max_pixels or MAX_PIXELS)
+        _check_page_size(opened, page, max_pixels)
         pixels = _decode(opened)
         top = 2 ** (bits or 16) - 1
         if pixels.dtype == np.uint16 and pixels.max() > top:
@@ -118,6 +119,19 @@ def read_pixels(
     if channels in (None, len(pixels)):
         return pixels
     return np.repeat(pixels, 3, 0) if channels == 3 else _luma(pixels)
+
+
+def read_size(
+    path: Path | str, *, page: int | None = None, max_pixels: int | None = None
+) -> tuple[int, int]:
+    """Width and height as the header of a file has them; nothing is decoded or rotated.
+
+    Refuses what `read_pixels` refuses, as far as the header tells.
+    """
+    image_library = pillow()
+    check_file(path)
+    with reading(path), _own_limit(image_library), _opened(path) as opened:
+        return _check_page_size(opened, page, max_pixels)
 
 
 def scale_depth(pixels: Array, bits: int | None = None) -> Array:
@@ -263,8 +277,11 @@ def _opened(stream: Path | str | io.BytesIO) -> Any:
     raise ValueError(f"{what}: must be PNG, JPEG, TIFF or WebP")
 
 
-def _check_pixels(size: tuple[int, int], most: int) -> None:
-    width, height = size
+def _check_page_size(image: Any, page: int | None, max_pixels: int | None) -> tuple[int, int]:
+    """Turn to the page; its width and height, unless it is too large."""
+    _turn_to_page(image, page)
+    width, height = image.size
+    most = max_pixels or MAX_PIXELS
     if width * height > most:
         raise ValueError(
             f"has {width}x{height} pixels, more than max_pixels={most}: to read it, "
@@ -272,6 +289,7 @@ def _check_pixels(size: tuple[int, int], most: int) -> None:
         )
     if max(width, height) > LONGEST_SIDE:
         raise ValueError(f"has {width}x{height} pixels: must be at most {LONGEST_SIDE} on a side")
+    return width, height
 
 
 def _turn_to_page(image: Any, page: int | None) -> None:

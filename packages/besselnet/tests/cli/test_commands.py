@@ -303,10 +303,6 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
     (folder / "empty").mkdir()
     shutil.copytree(images, folder / "broken")
     (folder / "broken" / "train" / "bars" / "0.png").write_bytes(b"nonsense")
-    for name in ("bars", "blobs"):
-        (folder / "oblong" / name).mkdir(parents=True)
-        for i in range(10):
-            Image.new("L", (8, 9), 20 * i).save(folder / "oblong" / name / f"{i}.png")
     out = ["--out", folder / "new"]
     return {
         "wrong command": (["trian"], "trian"),
@@ -355,10 +351,6 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
         "broken image": (
             ["train", folder / "broken", "--out", folder / "a", *QUICK],
             "(command line: --set data.options.on_error=skip)",
-        ),
-        "oblong images": (
-            ["train", folder / "oblong", "--out", folder / "a", *QUICK],
-            "data.image_size=64",
         ),
         "not a run": (["evaluate", images], "not a run folder"),
         "wrong part": (

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from besselnet.data import Batches, Compose, ImageSet, Reflect, Rotate
-from besselnet.functional import rotate_images
 
 AUGMENT = Compose([Rotate(), Reflect()])
 
@@ -93,31 +92,39 @@ def test_drop_last_drops_the_rest(digits):
         batches[3]
 
 
-def test_rotate_turns_by_what_it_drew():
-    images = torch.rand(6, 2, 9, 9, generator=torch.Generator().manual_seed(0))
-    turn = Rotate("bilinear", degrees=30)
-    angles = turn.draw(6, torch.Generator().manual_seed(1))
-    assert (angles.abs() <= 30).all()
-    assert angles.std() > 5
-    assert torch.equal(turn.apply(images, angles), rotate_images(images, angles, "bilinear"))
+def skewed(counts):
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    return ImageSet(torch.zeros(len(labels), 1, 2, 2), labels, tuple(map(str, range(len(counts)))))
 
 
-def test_rotate_stays_in_range():
-    images = (torch.rand(8, 1, 28, 28, generator=torch.Generator().manual_seed(0)) > 0.5).float()
-    angles = Rotate().draw(8, torch.Generator().manual_seed(1))
-    assert rotate_images(images, angles).max() > 1
-    turned = Rotate().apply(images, angles)
-    assert turned.min() >= 0
-    assert turned.max() <= 1
+@pytest.mark.parametrize("counts", [[70, 20, 7], [3, 200], [1, 1, 8], [5, 0, 20]])
+def test_balanced_epochs_have_every_class_equally_often(counts):
+    images = skewed(counts)
+    batches = Batches(images, 16, shuffle=True, balance=True, seed=3)
+    for epoch in range(3):
+        batches.set_epoch(epoch)
+        drawn = torch.cat([batches.indices(i) for i in range(len(batches))])
+        assert len(drawn) == len(images)
+        found = torch.bincount(images.labels[drawn], minlength=len(counts))
+        present = found[torch.tensor(counts) > 0]
+        assert present.sum() == len(images)
+        assert present.max() - present.min() <= 1
+        # No image comes again before all others of its class: how often they come differs by one at most.
+        times = torch.bincount(drawn, minlength=len(images))
+        for label in range(len(counts)):
+            own = times[images.labels == label]
+            assert len(own) == 0 or own.max() - own.min() <= 1
 
 
-def test_reflect_mirrors_about_half():
-    images = torch.arange(1000.0)[:, None, None, None] / 1000 * torch.tensor([0.0, 1.0])
-    drawn = Reflect().draw(1000, torch.Generator().manual_seed(0))
-    changed = Reflect().apply(images, drawn)
-    assert torch.equal(changed[drawn], images[drawn].flip(-1))
-    assert torch.equal(changed[~drawn], images[~drawn])
-    assert 450 < int(drawn.sum()) < 550
+def test_balanced_epochs_are_mixed_and_functions_of_seed_and_epoch():
+    images = skewed([90, 10])
+    first, again = (Batches(images, 10, shuffle=True, balance=True, seed=5) for _ in range(2))
+    again.set_epoch(4)
+    again.set_epoch(1)
+    assert not torch.equal(first.indices(0), again.indices(0))
+    first.set_epoch(1)
+    assert all(torch.equal(first.indices(i), again.indices(i)) for i in range(10))
+    assert all(0 < int(labels.sum()) < 10 for _, labels in first)
 
 
 @pytest.mark.parametrize(
@@ -129,16 +136,9 @@ def test_reflect_mirrors_about_half():
         ({"batch_size": 7, "world_size": 7}, "drop_last=True or another"),
         ({"batch_size": 64, "drop_last": True}, "leaves no batch"),
         ({"batch_size": 4, "seed": -1}, "seed"),
+        ({"batch_size": 4, "balance": True}, "balance=True"),
     ],
 )
 def test_wrong_arguments_are_named(digits, options, message):
     with pytest.raises(ValueError, match=message):
         Batches(digits, **options)
-
-
-@pytest.mark.parametrize(
-    "make", [lambda: Rotate("lanczos"), lambda: Rotate(degrees=0), lambda: Reflect(0)]
-)
-def test_wrong_augmentations_are_refused(make):
-    with pytest.raises(ValueError, match="must be"):
-        make()

@@ -193,7 +193,7 @@ def test_folders_in_the_stream_stand_for_their_files(tmp_path):
 def test_fit_loses_nothing_and_pads_with_zeros(dtype):
     top = 255 if dtype == torch.uint8 else 1
     wide = torch.full((1, 1, 10, 20), top, dtype=dtype)
-    fitted = resize_images(wide, 8)
+    fitted = resize_images(wide, 8, "fit")
     assert fitted.dtype == dtype
     # The weights of the filter sum to one up to rounding.
     torch.testing.assert_close(fitted[0, 0, 2:6], torch.full_like(fitted[0, 0, 2:6], top))

@@ -79,7 +79,10 @@ def test_slivers_are_refused_where_resizing_makes_them_huge(tmp_path):
     found = dict(iter_images([tmp_path], image_size=64, resize="crop"))
     for path, error in found.items():
         assert path.name in str(error)
-    sizes = [image.shape for _, image in iter_images([tmp_path / "sliver.png"], image_size=64)]
+    sizes = [
+        image.shape
+        for _, image in iter_images([tmp_path / "sliver.png"], image_size=64, resize="fit")
+    ]
     assert sizes == [(1, 64, 64)]
     refused(lambda: decode_image(tmp_path / "long.png"), "long.png", "65535")
 

@@ -169,15 +169,62 @@ def test_other_pixel_formats_are_converted(tmp_path, mode):
     assert merged.channels == (1 if mode == "1" else 3)
 
 
-def test_mixed_sizes_need_an_image_size(tmp_path):
+@pytest.mark.parametrize(
+    ("sizes", "side", "said"),
+    [
+        # (height, width), and the side that they get.
+        ([(8, 8)], 8, ""),
+        ([(256, 256)], 256, ""),
+        ([(260, 260)], 224, "260 x 260 pixels: "),
+        ([(40, 60)], 40, "60 x 40 pixels: "),
+        ([(20, 30), (20, 30), (90, 24), (60, 60)], 22, "30 x 20 pixels and others: "),
+        ([(6, 12), (8, 8)], 16, "pixels and others: "),
+        ([(300, 400), (500, 280)], 224, "pixels and others: "),
+    ],
+)
+def test_sizes_need_no_option(tmp_path, sizes, side, said):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(12):
+            grey(sizes[number % len(sizes)]).save(tmp_path / name / f"{number}.png")
+    splits = load_data(tmp_path)
+    assert splits.train.image_size == (side, side)
+    fitted = splits.provenance.fitted
+    assert bool(fitted) == bool(said)
+    assert said in fitted
+    assert fitted in str(splits.provenance)
+    # Given, the size that was chosen makes the same images: what prediction relies on.
+    given = load_data(tmp_path, image_size=side)
+    assert torch.equal(given.merged().images, splits.merged().images)
+    assert given.provenance.fitted == ""
+
+
+def test_a_chosen_size_is_cropped_unless_told_otherwise(tmp_path):
+    white = Image.new("L", (60, 20), 255)
+    fill(tmp_path, make=lambda: white)
+    assert load_data(tmp_path).train.images.min() == 255
+    fitted = load_data(tmp_path, resize="fit")
+    assert fitted.train.image_size == (20, 20)
+    assert fitted.train.images.min() == 0
+
+
+def test_unreadable_files_do_not_decide_the_size(tmp_path):
     fill(tmp_path)
-    grey((6, 12)).save(tmp_path / "dog" / "wide.png")
-    with pytest.raises(
-        ValueError,
-        match=r"00\.png is 8x8, .*wide\.png is 12x6: set image_size.*--set data.image_size=64",
-    ):
-        load_data(tmp_path)
-    assert load_data(tmp_path, image_size=10).train.image_size == (10, 10)
+    (tmp_path / "dog" / "bad.png").write_bytes(b"\x89PNG broken")
+    grey((200, 300)).save(tmp_path / "dog" / "large.png")
+    with pytest.warns(UserWarning, match="2 of 22 files"):
+        splits = load_data(tmp_path, on_error="skip", max_pixels=1000)
+    assert splits.train.image_size == (8, 8)
+
+
+def test_pages_decide_the_size(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(6):
+            path = tmp_path / name / f"{number}.tif"
+            grey((20, 20)).save(path, save_all=True, append_images=[grey((32, 32))])
+    assert load_data(tmp_path, page=0).train.image_size == (20, 20)
+    assert load_data(tmp_path, page=1).train.image_size == (32, 32)
 
 
 def test_files_that_are_no_images_are_ignored(tmp_path):
@@ -249,23 +296,50 @@ LABELS = np.arange(40) % 2
 
 
 @pytest.mark.parametrize(
-    ("shape", "channels"), [((40, 6, 7), 1), ((40, 6, 7, 3), 3), ((40, 3, 6, 7), 3)]
+    ("shape", "channels"),
+    [
+        ((40, 7, 7), 1),
+        ((40, 7, 7, 3), 3),
+        ((40, 3, 7, 7), 3),
+        ((40, 5, 12, 12), 5),
+        ((40, 12, 12, 5), 5),
+    ],
 )
 def test_npz_layouts(tmp_path, shape, channels):
     x = RANDOM.integers(0, 256, shape, dtype=np.uint8)
     merged = load_data(save_npz(tmp_path, x=x, y=LABELS)).merged()
-    assert merged.images.shape == (40, channels, 6, 7)
+    side = max(shape[2:])
+    assert merged.images.shape == (40, channels, side, side)
     as_given = torch.from_numpy(x.reshape(40, -1)).long().sum()
     assert merged.images.long().sum() == as_given
 
 
-def test_npz_ambiguous_layout_must_be_given(tmp_path):
-    x = RANDOM.integers(0, 256, (40, 6, 7, 5), dtype=np.uint8)
+@pytest.mark.parametrize("shape", [(40, 6, 9, 5), (40, 34, 90, 90), (40, 16, 16, 8)])
+def test_npz_ambiguous_layout_must_be_given(tmp_path, shape):
+    x = RANDOM.integers(0, 256, shape, dtype=np.uint8)
     path = save_npz(tmp_path, x=x, y=LABELS)
     with pytest.raises(ValueError, match="set the data option layout=NHWC"):
         load_data(path)
-    assert load_data(path, layout="NHWC").train.images.shape[1:] == (5, 6, 7)
-    assert load_data(path, layout="NCHW").train.images.shape[1:] == (6, 7, 5)
+    assert load_data(path, layout="NHWC").train.channels == shape[3]
+    assert load_data(path, layout="NCHW").train.channels == shape[1]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "side"),
+    [
+        ({"train": (6, 20, 30), "test": (4, 20, 30)}, 20),
+        ({"train": (6, 300, 300, 3), "test": (4, 300, 300, 3)}, 224),
+        ({"train": (6, 20, 20), "test": (4, 40, 40)}, 20),
+    ],
+)
+def test_npz_sizes_need_no_option(tmp_path, shapes, side):
+    arrays = {}
+    for part, shape in shapes.items():
+        arrays[f"x_{part}"] = RANDOM.integers(0, 256, shape, dtype=np.uint8)
+        arrays[f"y_{part}"] = LABELS[: shape[0]]
+    splits = load_data(save_npz(tmp_path, **arrays))
+    assert splits.train.image_size == splits.test.image_size == (side, side)
+    assert f"shorter side scaled to {side}" in splits.provenance.fitted
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from besselnet.data import (
     Provenance,
     Splits,
     divide,
+    fold_splits,
     split_indices,
     stratified_split,
 )
@@ -175,3 +176,53 @@ def test_merging_undoes_splitting():
     merged = splits.merged()
     assert indices(merged, whole) == set(range(12))
     assert merged.groups is not None
+
+
+@pytest.mark.parametrize("val_share", [0.0, 0.2])
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("folds", [2, 5])
+def test_folds_are_disjoint_and_complete(folds, grouped, val_share):
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.randint(0, 40, (203,), generator=generator) if grouped else None
+    whole = labelled([101, 62, 40], groups)
+    found = fold_splits(whole, folds, 3, val_share=val_share)
+    assert len(found) == folds
+    tested = [indices(splits.test, whole) for splits in found]
+    assert sum(map(len, tested)) == 203
+    assert set.union(*tested) == set(range(203))
+    for splits in found:
+        parts = splits.parts()
+        assert set(parts) == {"train", "test", *(["val"] if val_share else [])}
+        held = [indices(part, whole) for part in parts.values()]
+        assert sum(map(len, held)) == 203
+        assert set.union(*held) == set(range(203))
+        if grouped:
+            together = [set(part.groups.tolist()) for part in parts.values()]
+            assert sum(map(len, together)) == len(set.union(*together))
+        else:
+            ideal = whole.class_counts() / folds
+            assert ((splits.test.class_counts() - ideal).abs() <= 1.5).all()
+
+
+def test_a_seed_decides_the_folds_and_groups_may_be_divided():
+    whole = labelled([30, 30], torch.arange(60) // 6)
+    first, again, other = (fold_splits(whole, 3, seed) for seed in (1, 1, 2))
+    assert torch.equal(first[1].test.images, again[1].test.images)
+    assert not torch.equal(first[1].test.images, other[1].test.images)
+    leaky = fold_splits(whole, 3, 1, by_group=False)[0]
+    assert set(leaky.train.groups.tolist()) & set(leaky.test.groups.tolist())
+    assert len({str(splits.provenance) for splits in first}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"folds": 1}, "folds=1"),
+        ({"folds": 11}, "would be empty"),
+        ({"folds": 2, "val_share": 1.0}, "val_share=1.0"),
+        ({"folds": 2, "by_group": True}, "without groups"),
+    ],
+)
+def test_impossible_folds_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        fold_splits(labelled([5, 5]), seed=0, **options)

@@ -73,7 +73,7 @@ def test_show_draws_a_users_file(colours, tmp_path):
     np.savez(path, x=colours.images.numpy(), y=colours.labels.numpy())
     shown = run("show", path, "-o", tmp_path / "sheet.png", "--part", "test")
     assert shown.exit_code == 0, shown.output
-    assert "test: 3 images, 14x10, 3 channels, 3 classes" in shown.output
+    assert "test: 3 images, 16x16, 3 channels, 3 classes" in shown.output
     assert (tmp_path / "sheet.png").exists()
 
 

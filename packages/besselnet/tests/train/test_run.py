@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from besselnet.data import ImageSet, Splits
+from besselnet.data import ImageSet, Splits, iter_images
 from besselnet.models import _registry, load_network, model_info
 from besselnet.train import (
     DataConfig,
@@ -252,3 +252,43 @@ def test_inspection_counts_and_draws(finished):
     with Image.open(finished.folder / "filters.png") as picture:
         picture.verify()
     (finished.folder / "filters.png").unlink()
+
+
+def test_any_size_trains_and_predictions_resize_as_the_training_did(tmp_path, capsys):
+    for name, level in (("bright", 255), ("dark", 0)):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(20):
+            picture = Image.new("L", (40, 20 + number), 255 - level)
+            picture.paste(level, (12, 0, 28, 40))
+            picture.save(tmp_path / "images" / name / f"{number}.png")
+    config = toy_config(tmp_path / "images")
+    runs = {}
+    for resize in ("crop", "stretch"):
+        options = {} if resize == "crop" else {"resize": resize}
+        chosen = dataclasses.replace(config, data=DataConfig(config.data.source, options=options))
+        run = train_run(chosen, tmp_path / resize)
+        assert capsys.readouterr().out.count(load_images(chosen.data).provenance.fitted) == 1
+        assert load_run(run.folder).config.data.options == {"resize": resize}
+        # The median of 20 .. 39.
+        assert run.image_size == 30
+        runs[resize] = run
+    for run in runs.values():
+        assert run.load_images().train.image_size == (30, 30)
+        paths = sorted((tmp_path / "images").rglob("*.png"))[:3]
+        how = run.config.data.options
+        for answer, (_, image) in zip(
+            predict(run, paths), iter_images(paths, image_size=30, channels=1, **how), strict=True
+        ):
+            with torch.no_grad():
+                expected = run.model(image[None] / 255).softmax(1).max()
+            assert answer.probability == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_augmentation_border_and_balance_reach_the_batches(images, finished, tmp_path):
+    data = finished.config.data
+    for number, changes in enumerate(
+        [{"border": "reflect"}, {"balance": True}, {"augment": ("scale", "erase", "contrast")}]
+    ):
+        config = dataclasses.replace(finished.config, data=dataclasses.replace(data, **changes))
+        run = train_run(config, tmp_path / str(number), quiet=True)
+        assert not same(weights_of(run.model), weights_of(finished.model))

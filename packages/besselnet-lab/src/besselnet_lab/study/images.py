@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from besselnet.data import ImageSet, Splits, data_source, load_data, split_indices
+from besselnet.data import AugmentName, ImageSet, Splits, data_source, load_data, split_indices
 from besselnet.functional import rotate_images
 from besselnet.train import DataConfig
 
@@ -56,7 +56,7 @@ class CellImages:
         rotate: rotate each judged image by a random angle.
         by_group: keep whole groups on one side of the division.
         seed: of the division.
-        augment, interpolation: of the training images, as in `DataConfig`.
+        augment, interpolation, border: of the training images, as in `DataConfig`.
     """
 
     source: str
@@ -70,8 +70,9 @@ class CellImages:
     rotate: bool = False
     by_group: bool = False
     seed: int = 0
-    augment: tuple[Literal["rotate", "reflect"], ...] = ()
+    augment: tuple[AugmentName, ...] = ()
     interpolation: Literal["cubic", "bilinear", "nearest"] = "cubic"
+    border: Literal["zeros", "reflect"] = "zeros"
 
     def data_config(self) -> DataConfig:
         """What `train_run` needs to know beside the images themselves."""
@@ -81,6 +82,7 @@ class CellImages:
             seed=self.seed,
             augment=self.augment,
             interpolation=self.interpolation,
+            border=self.border,
             options=self.options,
         )
 

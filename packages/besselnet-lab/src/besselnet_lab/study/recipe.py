@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from besselnet.data import AugmentName
 from besselnet.models import model_info
 from besselnet.train import DataConfig, TrainConfig, from_dict, override, read_config
 from besselnet_lab.paper import PaperRow, paper_models
@@ -46,7 +47,7 @@ class DataEntry:
     train_images: dict[str, Any]
     file: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    augment: tuple[Literal["rotate", "reflect"], ...] = ("rotate",)
+    augment: tuple[AugmentName, ...] = ("rotate",)
     by_group: bool = False
     train: dict[str, Any] = field(default_factory=dict)
 

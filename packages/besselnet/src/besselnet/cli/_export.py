@@ -97,7 +97,7 @@ def _write(run: training.Run, place: Path, to: str, int8: bool, bound: float) ->
 def _images(run: training.Run) -> tuple[torch.Tensor, str | None]:
     """Images of the run, or random ones and the reason why there are none."""
     try:
-        splits = training.load_images(run.config.data)
+        splits = run.load_images()
     except (ValueError, OSError) as error:
         shape = (RANDOM_IMAGES, run.in_channels, run.image_size, run.image_size)
         return torch.rand(shape, generator=torch.Generator().manual_seed(1)), str(error)

@@ -5,7 +5,21 @@ Nothing is downloaded on import; `load_data` downloads what is missing when it i
 
 from besselnet._pixels import image_files, reading_options
 from besselnet.data import _sets  # noqa: F401  (registers the data sets)
-from besselnet.data._batches import Augmentation, Batches, Compose, Reflect, Rotate
+from besselnet.data._augment import (
+    Augmentation,
+    AugmentName,
+    Brightness,
+    Colour,
+    Compose,
+    Contrast,
+    Erase,
+    Reflect,
+    Rotate,
+    Scale,
+    Shift,
+    make_augmentation,
+)
+from besselnet.data._batches import Batches
 from besselnet.data._decode import decode_image, iter_images, resize_images
 from besselnet.data._download import Download
 from besselnet.data._files import cache_folder
@@ -17,32 +31,43 @@ from besselnet.data._registry import (
     list_data,
     load_data,
     register_data,
+    resolve_reading,
 )
-from besselnet.data._split import divide, split_indices, stratified_split
+from besselnet.data._split import divide, fold_splits, split_indices, stratified_split
 
 __all__ = [
+    "AugmentName",
     "Augmentation",
     "Batches",
+    "Brightness",
+    "Colour",
     "Compose",
+    "Contrast",
     "DataSource",
     "Download",
+    "Erase",
     "ImageSet",
     "Provenance",
     "Reflect",
     "Rotate",
+    "Scale",
+    "Shift",
     "Splits",
     "cache_folder",
     "data_source",
     "decode_image",
     "divide",
     "fetch_data",
+    "fold_splits",
     "image_files",
     "iter_images",
     "list_data",
     "load_data",
+    "make_augmentation",
     "reading_options",
     "register_data",
     "resize_images",
+    "resolve_reading",
     "split_indices",
     "stratified_split",
 ]

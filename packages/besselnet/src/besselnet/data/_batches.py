@@ -1,87 +1,16 @@
-"""Batches of an image set, each a pure function of (seed, epoch, batch index), and their augmentation."""
+"""Batches of an image set, each a pure function of (seed, epoch, batch index)."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Protocol, get_args
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from besselnet._pixels import counted
-from besselnet.checks import check_choice, check_count, check_number, check_seed
+from besselnet.checks import check_count, check_seed
+from besselnet.data._augment import Augmentation
 from besselnet.data._imageset import ImageSet, as_floats
-from besselnet.functional import Interpolation, rotate_images
-
-
-class Augmentation(Protocol):
-    """Random changes to batches of images: first the random numbers are drawn, then they are applied.
-
-    The two steps are apart so that several processes can draw for one common batch and each apply its
-    share: together they see what a single process would.
-    """
-
-    def draw(self, count: int, generator: torch.Generator) -> Any:
-        """Random numbers for `count` images, on the CPU: a tensor (count, ...) or a tuple of such."""
-
-    def apply(self, images: torch.Tensor, draws: Any) -> torch.Tensor:
-        """The changed images: (N, C, H, W) floats in [0, 1] in and out, on any device."""
-
-
-@dataclass(frozen=True)
-class Rotate:
-    """Rotate each image by an angle drawn uniformly from [-degrees, degrees); zero outside.
-
-    The spline of `interpolation="cubic"` can overshoot at sharp edges: the result is cut to [0, 1].
-    """
-
-    interpolation: Interpolation = "cubic"
-    degrees: float = field(default=180.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_choice("interpolation", self.interpolation, get_args(Interpolation))
-        if check_number("degrees", self.degrees, above=0) > 180:
-            raise ValueError(f"degrees={self.degrees!r}: must be at most 180")
-
-    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        return (2 * torch.rand(count, generator=generator) - 1) * self.degrees
-
-    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        return rotate_images(images, draws, self.interpolation).clamp_(0, 1)
-
-
-@dataclass(frozen=True)
-class Reflect:
-    """Mirror each image left to right with the given probability.
-
-    Together with `Rotate` this reaches reflections about every axis.
-    """
-
-    probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        if check_number("probability", self.probability, above=0) > 1:
-            raise ValueError(f"probability={self.probability!r}: must be at most 1")
-
-    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        return torch.rand(count, generator=generator) < self.probability
-
-    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        return torch.where(draws.to(images.device)[:, None, None, None], images.flip(-1), images)
-
-
-@dataclass(frozen=True)
-class Compose:
-    """Augmentations one after the other."""
-
-    augmentations: Sequence[Augmentation]
-
-    def draw(self, count: int, generator: torch.Generator) -> tuple[Any, ...]:
-        return tuple(one.draw(count, generator) for one in self.augmentations)
-
-    def apply(self, images: torch.Tensor, draws: tuple[Any, ...]) -> torch.Tensor:
-        for one, drawn in zip(self.augmentations, draws):
-            images = one.apply(images, drawn)
-        return images
 
 
 @dataclass(eq=False)
@@ -95,12 +24,16 @@ class Batches:
 
     With `world_size` processes `batch_size` is the size of the common batch, and process `rank` has
     every `world_size`-th image of it, changed as a single process would have changed it.
+
+    With `balance` an epoch has as many images as the set, and every class equally often (up to one).
+    Images of small classes are repeated, and none comes again before all others of its class.
     """
 
     imageset: ImageSet
     batch_size: int
     _: KW_ONLY
     shuffle: bool = False
+    balance: bool = False
     seed: int = 0
     augment: Augmentation | None = None
     device: torch.device | str = "cpu"
@@ -119,6 +52,8 @@ class Batches:
             raise ValueError(f"rank={self.rank!r}: must be less than world_size={processes}")
         if size % processes:
             raise ValueError(f"batch_size={size!r}: must be a multiple of world_size={processes}")
+        if self.balance and not self.shuffle:
+            raise ValueError("balance=True: must be False without shuffle=True")
         self.device = torch.device(self.device)
         self.set_epoch(0)
         if len(self) == 0:
@@ -139,7 +74,9 @@ class Batches:
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order and augmentation the batches follow."""
         self.epoch = check_count("epoch", epoch, least=0)
-        if self.shuffle:
+        if self.balance:
+            self._order = _balanced_order(self.imageset.labels, self._generator(epoch))
+        elif self.shuffle:
             self._order = torch.randperm(len(self.imageset), generator=self._generator(epoch))
         else:
             self._order = torch.arange(len(self.imageset))
@@ -178,6 +115,21 @@ class Batches:
         state = np.random.SeedSequence(self.seed, spawn_key=place).generate_state(1, np.uint64)[0]
         # torch takes seeds as signed 64-bit integers.
         return torch.Generator().manual_seed(int(state) >> 1)
+
+
+def _balanced_order(labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """As many indices as there are labels, each class equally often up to one, in random order."""
+    classes = labels.unique()
+    # Which classes have one more is as random as the rest.
+    classes = classes[torch.randperm(len(classes), generator=generator)]
+    quotas = [len(part) for part in torch.arange(len(labels)).tensor_split(len(classes))]
+    chosen = []
+    for label, quota in zip(classes, quotas):
+        members = (labels == label).nonzero()[:, 0]
+        for start in range(0, quota, len(members)):
+            shuffled = members[torch.randperm(len(members), generator=generator)]
+            chosen.append(shuffled[: quota - start])
+    return torch.cat(chosen)[torch.randperm(len(labels), generator=generator)]
 
 
 def _share_of(draws: Any, rows: slice) -> Any:

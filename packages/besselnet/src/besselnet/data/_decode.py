@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from besselnet._pixels import (
+    RESIZE,
     check_reading,
     inner_size,
     list_images,
@@ -50,7 +51,7 @@ def iter_images(
     *,
     image_size: int | None = None,
     channels: int | None = None,
-    resize: Resize = "fit",
+    resize: Resize = RESIZE,
     bits: int | None = None,
     page: int | None = None,
     max_pixels: int | None = None,
@@ -100,12 +101,12 @@ def warn_of_dark_images(largest: int) -> None:
         )
 
 
-def resize_images(images: torch.Tensor, size: int, how: Resize = "fit") -> torch.Tensor:
+def resize_images(images: torch.Tensor, size: int, how: Resize = RESIZE) -> torch.Tensor:
     """(N, C, H, W) uint8 or float32 -> (N, C, size, size) of the same type.
 
+    - `"crop"` scales the shorter side to `size` and cuts the longer one, equally on both sides;
     - `"fit"` scales the longer side to `size` and fills up with zeros, equally on both sides: nothing
       is lost or distorted;
-    - `"crop"` scales the shorter side to `size` and cuts the longer one, equally on both sides;
     - `"stretch"` scales each side on its own, which turns circles into ellipses: a network that is
       equivariant to rotations of the picture is then not equivariant to rotations of the object.
 
@@ -128,7 +129,7 @@ def resize_images(images: torch.Tensor, size: int, how: Resize = "fit") -> torch
 
 
 def resize_in_pieces(
-    images: torch.Tensor, size: int | None, how: Resize = "fit", piece: int = 256
+    images: torch.Tensor, size: int | None, how: Resize = RESIZE, piece: int = 256
 ) -> torch.Tensor:
     """`resize_images` for a whole set: float temporaries for `piece` images at a time."""
     if size is None or images.shape[-2:] == (size, size):

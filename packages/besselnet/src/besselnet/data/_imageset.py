@@ -93,15 +93,17 @@ class Provenance:
 
     - `data_set`: what the images are, and whether their parts are official;
     - `recreated`: made here from other images, because the published files are not available;
-    - `divided`: how they were divided into parts, "" where the parts came with the images.
+    - `divided`: how they were divided into parts, "" where the parts came with the images;
+    - `fitted`: which size they were brought to, and how, where that was chosen for them.
     """
 
     data_set: str = ""
     recreated: bool = False
     divided: str = ""
+    fitted: str = ""
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, (self.data_set, self.divided)))
+        return "; ".join(filter(None, (self.data_set, self.divided, self.fitted)))
 
 
 @dataclass(frozen=True)

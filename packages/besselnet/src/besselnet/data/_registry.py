@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -74,27 +74,8 @@ def data_source(name: str) -> DataSource:
     return _SOURCES[name]
 
 
-def load_data(
-    name_or_path: str | Path,
-    *,
-    root: str | Path | None = None,
-    image_size: int | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Splits:
-    """Load a registered data set, a folder with a directory per class, or an .npz file.
-
-    - `root`: a folder (or the file itself) that holds the published files; it is only read. Without
-      it they are looked for in the cache folder and downloaded if missing;
-    - `image_size`: resize to this many pixels square;
-    - `seed`: of the division of sets without official parts, and of re-created sets;
-    - `options`: those of the data set, see `data_source(name).options` and the documentation.
-
-    A registered name goes before a path of the same spelling; write "./mnist" for the folder.
-    """
-    if image_size is not None:
-        check_count("image_size", image_size, most=LARGEST_SIDE)
-    check_seed(seed)
+def _find(name_or_path: str | Path, root: str | Path | None) -> tuple[DataSource, Path | None]:
+    """The data set that `load_data` loads, and where its files are."""
     path = Path(name_or_path).expanduser()
     place: Path | None
     if str(name_or_path) not in _SOURCES and path.exists():
@@ -108,6 +89,32 @@ def load_data(
         place = None if root is None else Path(root).expanduser()
         if place is not None and not place.exists():
             raise FileNotFoundError(f"{place}: no such file or folder")
+    return source, place
+
+
+def load_data(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    image_size: int | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Splits:
+    """Load a registered data set, a folder with a directory per class, or an .npz file.
+
+    - `root`: a folder (or the file itself) that holds the published files; it is only read. Without
+      it they are looked for in the cache folder and downloaded if missing;
+    - `image_size`: resize to this many pixels square; unset: as the set is, and for a folder or .npz file
+      chosen where the images are not square, differ in size or have more than 256 pixels a side;
+    - `seed`: of the division of sets without official parts, and of re-created sets;
+    - `options`: those of the data set, see `data_source(name).options` and the documentation.
+
+    A registered name goes before a path of the same spelling; write "./mnist" for the folder.
+    """
+    if image_size is not None:
+        check_count("image_size", image_size, most=LARGEST_SIDE)
+    check_seed(seed)
+    source, place = _find(name_or_path, root)
     unknown = sorted(set(options) - set(source.options))
     if unknown:
         raise ValueError(
@@ -120,6 +127,22 @@ def load_data(
     if "resize" in options:
         check_choice("resize", options["resize"], get_args(Resize))
     return source.load(root=place, image_size=image_size, seed=seed, **options)
+
+
+def resolve_reading(name_or_path: str | Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` of a data set, with the `resize` that it takes where they name none.
+
+    Prediction must bring images to their size as the training did, whatever set that was. Where there is
+    no such set, the options stay as they are: `load_data` says what is wrong.
+    """
+    try:
+        source, _ = _find(name_or_path, None)
+    except ValueError:
+        return dict(options)
+    resize = inspect.signature(source.load).parameters.get("resize")
+    if resize is None or resize.default is resize.empty:
+        return dict(options)
+    return {"resize": resize.default, **options}
 
 
 def fetch_data(name: str) -> list[Path]:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from besselnet._pixels import counted
-from besselnet.checks import check_number
+from besselnet.checks import check_count, check_number
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 
 # Of a sum of shares.
@@ -48,10 +48,14 @@ def stratified_split(
     by_group: bool = False,
 ) -> tuple[ImageSet, ...]:
     """The parts of `split_indices`; with `by_group` the groups of the images stay together."""
+    groups = _groups_of(imageset, by_group)
+    return tuple(map(imageset.select, split_indices(imageset.labels, sizes, seed, groups)))
+
+
+def _groups_of(imageset: ImageSet, by_group: bool) -> torch.Tensor | None:
     if by_group and imageset.groups is None:
         raise ValueError("by_group=True: must be False for an image set without groups")
-    groups = imageset.groups if by_group else None
-    return tuple(map(imageset.select, split_indices(imageset.labels, sizes, seed, groups)))
+    return imageset.groups if by_group else None
 
 
 def check_shares(name: str, split: object) -> list[float]:
@@ -166,3 +170,37 @@ def divide(
     shown = "/".join(f"{share:g}" for share in shares)
     how = f"{unit} divided {shown}, seed {seed}"
     return Splits(train, val, test, Provenance(data_set, divided=how))
+
+
+def fold_splits(
+    imageset: ImageSet,
+    folds: int,
+    seed: int,
+    by_group: bool | None = None,
+    *,
+    val_share: float = 0.0,
+    data_set: str = "",
+) -> list[Splits]:
+    """The `folds` divisions of a cross-validation, stratified by class.
+
+    Each image is in the test part of exactly one division. `val_share` of the others are its validation
+    images, the rest trains; 0 for no validation images. `by_group` and `data_set` are as in `divide`.
+    """
+    check_count("folds", folds, least=2)
+    check_number("val_share", val_share, least=0, below=1)
+    whole_groups = imageset.groups is not None if by_group is None else by_group
+    groups = _groups_of(imageset, whole_groups)
+    parts = split_indices(imageset.labels, [1 / folds] * folds, seed, groups)
+    found = []
+    for number, tested in enumerate(parts, 1):
+        outside = torch.ones(len(imageset), dtype=torch.bool)
+        outside[tested] = False
+        rest = imageset.select(outside.nonzero()[:, 0])
+        train, val = rest, None
+        if val_share:
+            shares = (1.0 - val_share, float(val_share))
+            train, val = stratified_split(rest, shares, seed, by_group=whole_groups)
+        unit = "groups" if whole_groups else "images"
+        how = f"fold {number} of {folds}, {unit} divided, seed {seed}"
+        found.append(Splits(train, val, imageset.select(tested), Provenance(data_set, divided=how)))
+    return found

@@ -50,7 +50,7 @@ def contact_sheet(
 
 def _tile(image: torch.Tensor) -> Image.Image:
     channels = image if image.shape[0] in (1, 3) else image[:1]
-    fitted = resize_images(channels[None], _TILE)[0]
+    fitted = resize_images(channels[None], _TILE, "fit")[0]
     if fitted.dtype != torch.uint8:
         fitted = (fitted * 255).round().to(torch.uint8)
     return Image.fromarray(np.ascontiguousarray(fitted.expand(3, -1, -1).permute(1, 2, 0).numpy()))

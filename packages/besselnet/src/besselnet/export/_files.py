@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from besselnet._pixels import RESIZE
 from besselnet._version import __version__
 from besselnet.atomic import write_together
 from besselnet.checks import check_choice, check_number
@@ -71,7 +72,7 @@ def export_model(
     images: Tensor,
     real: bool = True,
     classes: Sequence[str] = (),
-    resize: str = "fit",
+    resize: str = RESIZE,
     bits: int | None = None,
     page: int | None = None,
     max_pixels: int | None = None,

@@ -27,11 +27,19 @@ from besselnet.functional._pool import (
     pool_image,
     pool_margins,
 )
-from besselnet.functional._rotation import INTERPOLATIONS, Interpolation, rotate_images
+from besselnet.functional._rotation import rotate_images, rotation_matrices
 from besselnet.functional._softsign import softsign
+from besselnet.functional._warp import (
+    BORDERS,
+    INTERPOLATIONS,
+    Border,
+    Interpolation,
+    warp_images,
+)
 
 __all__ = [
     "ALGORITHMS",
+    "BORDERS",
     "CUTOFFS",
     "INTERPOLATIONS",
     "PADDING_MODES",
@@ -40,6 +48,7 @@ __all__ = [
     "SYMMETRIES",
     "Algorithm",
     "BasisSpec",
+    "Border",
     "Interpolation",
     "Response",
     "ScalePool",
@@ -62,8 +71,10 @@ __all__ = [
     "pool_margins",
     "response_of",
     "rotate_images",
+    "rotation_matrices",
     "scale_padding",
     "soft_disc",
     "softsign",
     "strongest",
+    "warp_images",
 ]

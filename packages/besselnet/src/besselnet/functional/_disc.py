@@ -31,8 +31,9 @@ def soft_disc(
 def disc_weights(ones: torch.Tensor, fade: float) -> torch.Tensor:
     """`soft_disc` in the place of ones (..., H, W).
 
-    At least float32: half precision would round distances of neighbouring pixels to the same number. The places of the pixels are sums of ones, not numbers computed of sizes: tracers and exporters follow
-    them for every size.
+    At least float32: half precision would round distances of neighbouring pixels to the same number. The
+    places of the pixels are sums of ones, not numbers computed of sizes: tracers and exporters follow them
+    for every size.
     """
     rows, columns = ones.cumsum(-2), ones.cumsum(-1)
     rows = rows - (rows[..., -1:, :] + 1) / 2

@@ -1,64 +1,25 @@
-"""Turn batches of images by any angle.
-
-An image is a function on the plane. `interpolation` says which function stands for the pixels, and
-the rotated image is that function read at the rotated pixel centres:
-
-- `"nearest"`: constant on each pixel;
-- `"bilinear"`: linear between pixel centres. It blurs: half-way between pixels it is an average;
-- `"cubic"`: the cubic spline through the pixels (that of `scipy.ndimage.rotate(order=3)`), which
-  keeps fine detail. Where an edge is sharp it may leave the range of the pixels a little.
-
-`border` says how it goes on outside the frame:
-
-- `"zeros"`: every pixel out there is zero;
-- `"reflect"`: mirrored at the edge of the frame, half a pixel beyond the outermost pixel centres,
-  again and again: (d c b a | a b c d | d c b a). It is the mode "reflect" of `scipy.ndimage`, and
-  "symmetric" of `numpy.pad`.
-
-A spline is s(x) = sum_n c[n] b(x - n) with the cubic B-spline b. Passing through the pixels means
-f = c * (1, 4, 1)/6, whose inverse on the infinite line is c = f * sqrt(3) z^|n|, z = sqrt(3) - 2.
-"""
-
-import functools
-import math
-from typing import Literal, get_args
+"""Turn batches of images by any angle."""
 
 import torch
-import torch.nn.functional as F
 
-from besselnet.checks import check_choice, check_number
-
-Interpolation = Literal["nearest", "bilinear", "cubic"]
-INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
-Outside = Literal["zeros", "reflect"]
-
-# Coefficients of the zero-extended image decay as |z|^n outside its frame, and 0.27^12 is 1.4e-7:
-# a rounding of float32.
-_SPLINE_MARGIN = 12
+from besselnet.checks import check_number
+from besselnet.functional._warp import Border, Interpolation, warp_images
 
 
 def rotate_images(
     images: torch.Tensor,
     angles: torch.Tensor | float,
     interpolation: Interpolation = "cubic",
-    border: Outside = "zeros",
+    border: Border = "zeros",
 ) -> torch.Tensor:
     """Turn each image about its centre, counter-clockwise as displayed.
 
     `images` is (N, C, H, W), floating point or uint8; `angles` is in degrees, one number or (N,).
     The result has the shape and type of `images`; uint8 is rounded and cut to 0..255, floating
     point is linear in the pixels and not cut. Multiples of 90 degrees equal `torch.rot90` on square
-    images: bit for bit for uint8, to rounding for floating point. Outside its frame an image is zero, or
-    with `border="reflect"` mirrored at the edge of the frame.
+    images: bit for bit for uint8, to rounding for floating point. Border its frame an image is zero, or
+    with `border="reflect"` mirrored at the edge of the frame. See `warp_images`.
     """
-    check_choice("interpolation", interpolation, INTERPOLATIONS)
-    check_choice("border", border, get_args(Outside))
-    if images.ndim != 4:
-        raise ValueError(f"images must be (N, C, H, W), got {tuple(images.shape)}")
-    if not (images.is_floating_point() or images.dtype == torch.uint8):
-        raise ValueError(f"images must be floating point or uint8, got {images.dtype}")
-    if not min(images.shape[2:]):
-        raise ValueError(f"images have shape {tuple(images.shape)}: must have rows and columns")
     if not isinstance(angles, torch.Tensor):
         check_number("angles", angles)
     angles = torch.as_tensor(angles, dtype=torch.float64)
@@ -70,27 +31,12 @@ def rotate_images(
         raise ValueError(
             f"angles must be one number or one per image ({len(images)}), got {tuple(angles.shape)}"
         )
-    if len(images) == 0:
-        return images.clone()
-
-    pixels = images if images.is_floating_point() else images.float()
-    height, width = images.shape[-2:]
-    x, y = _source_points(angles, height, width, pixels)
-    if border == "reflect":
-        x, y = _fold(x, width), _fold(y, height)
-    if interpolation == "cubic":
-        turned = _sample_spline(pixels, x, y, border)
-    else:
-        turned = _sample(pixels, _to_frame(x, width), _to_frame(y, height), interpolation, border)
-    if images.dtype == torch.uint8:
-        turned = turned.round().clamp(0, 255).to(torch.uint8)
-    return turned
+    return warp_images(images, rotation_matrices(angles), interpolation, border)
 
 
-def _source_points(
-    angles: torch.Tensor, height: int, width: int, like: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Column x and row y, (N, H, W), at which each pixel of the rotated image reads the original."""
+def rotation_matrices(angles: torch.Tensor) -> torch.Tensor:
+    """(N, 2, 3) float64: the maps that `warp_images` takes, for rotations by (N,) degrees."""
+    angles = angles.double()
     # Quarter turns are split off in degrees, where they are exact: their points are pixel centres.
     quarters = torch.round(angles / 90)
     rest = torch.deg2rad(angles - 90 * quarters)
@@ -101,87 +47,5 @@ def _source_points(
         torch.stack([cos, -sin, -cos, sin])[turn, each],
         torch.stack([sin, cos, -sin, -cos])[turn, each],
     )
-    cos, sin = cos.to(like)[:, None, None], sin.to(like)[:, None, None]
-    rows = torch.arange(height).to(like)[:, None] - (height - 1) / 2
-    columns = torch.arange(width).to(like)[None, :] - (width - 1) / 2
-    x = cos * columns - sin * rows + (width - 1) / 2
-    y = sin * columns + cos * rows + (height - 1) / 2
-    return x, y
-
-
-def _fold(position: torch.Tensor, size: int) -> torch.Tensor:
-    """The place in the frame, -1/2 to size - 1/2, that mirrors show at `position`."""
-    return (position + 0.5).remainder_(2 * size).sub_(size).abs_().neg_().add_(size - 0.5)
-
-
-def _sample(
-    pixels: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mode: str, border: Outside
-) -> torch.Tensor:
-    """`pixels` at x and y, both (N, h, w) and -1 to 1 across the frame.
-
-    Mirrored places are inside the frame: beyond the outermost pixel centre, the next pixel is that one again.
-    """
-    grid = torch.stack([x, y], dim=-1)
-    padding = "zeros" if border == "zeros" else "border"
-    return F.grid_sample(pixels, grid, mode=mode, padding_mode=padding, align_corners=False)
-
-
-def _to_frame(position: torch.Tensor, size: int) -> torch.Tensor:
-    """Pixel index -> -1 to 1 across a frame of `size` pixels, in place."""
-    return position.mul_(2 / size).add_(1 / size - 1)
-
-
-def _sample_spline(
-    pixels: torch.Tensor, x: torch.Tensor, y: torch.Tensor, border: Outside
-) -> torch.Tensor:
-    """The cubic spline through `pixels` at column x and row y, both (N, h, w).
-
-    The four weights of b at a point are two positive pairs, and a linear interpolation at the right
-    place between two neighbours weighs them like one pair: four bilinear samples of c do the work
-    of 16 taps.
-    """
-    rows = _inverse_filter(pixels.shape[-2], border).to(pixels)
-    columns = _inverse_filter(pixels.shape[-1], border).to(pixels)
-    coefficients = rows @ pixels @ columns.T
-    left, right, across = _linear_pairs(x, len(columns))
-    upper, lower, down = _linear_pairs(y, len(rows))
-
-    def row_of_samples(at: torch.Tensor) -> torch.Tensor:
-        start, end = (_sample(coefficients, x, at, "bilinear", border) for x in (left, right))
-        return torch.lerp(start, end, across)
-
-    return torch.lerp(row_of_samples(upper), row_of_samples(lower), down)
-
-
-def _linear_pairs(
-    position: torch.Tensor, padded_size: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Where to read the first and the second pair of b's four weights, and the share of the second.
-
-    The places are -1 to 1 across the padded frame. Steps are in place because fresh temporaries of
-    this size cost more in page faults than the arithmetic does.
-    """
-    start = position.floor()
-    t = position - start
-    share = (t * -2).add_(3).mul_(t).add_(3).mul_(t).add_(1).div_(6)
-    start.add_(_SPLINE_MARGIN)
-    first = (1 - t).pow_(3).div_(share.sub(1).mul_(6)).add_(start)
-    second = t.pow_(3).div_(share * 6).add_(start).add_(1)
-    return _to_frame(first, padded_size), _to_frame(second, padded_size), share[:, None]
-
-
-@functools.lru_cache(maxsize=32)
-def _inverse_filter(size: int, border: Outside) -> torch.Tensor:
-    """(size + 2 margin, size): pixels of a row and what its border adds -> spline coefficients."""
-    z = torch.tensor(math.sqrt(3) - 2, dtype=torch.float64)
-    coefficient = torch.arange(-_SPLINE_MARGIN, size + _SPLINE_MARGIN)[:, None]
-    pixel = torch.arange(size)
-    if border == "zeros":
-        return math.sqrt(3) * z ** (coefficient - pixel).abs()
-    # Pixel n is seen again at -1 - n, and both in every period of 2 size: two geometric series each.
-    period = 2 * size
-    total = torch.zeros(len(coefficient), size, dtype=torch.float64)
-    for place in (pixel, -1 - pixel):
-        distance = (coefficient - place).remainder(period)
-        total += (z**distance + z ** (period - distance)) / (1 - z**period)
-    return math.sqrt(3) * total
+    zero = torch.zeros_like(cos)
+    return torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).unflatten(1, (2, 3))

@@ -31,7 +31,7 @@ from besselnet.nn import (
 
 __all__ = ["besselnet"]
 
-# Channels of the convolutions of each stage, before the width; further stages repeat the last. The first stage
+# Channels of the convolutions of each stage, before the width; further stages repeat the last. The first
 # works on all pixels and would cost more than all others together: it has one convolution.
 _CHANNELS = ((16,), (32, 32), (64, 64), (96, 96), (128, 128))
 # From this side on one more stage, of few channels, comes first.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from besselnet.checks import LARGEST_SIDE, check_count, check_finite, check_number, check_seed
+from besselnet.data import AugmentName
 from besselnet.models import check_options, list_models, model_info
 from besselnet.untrusted import check_file, read_json, reading
 
@@ -103,18 +104,20 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which images, and how they are rotated and reflected while training."""
+    """Which images, and how they are drawn and changed while training."""
 
     source: str = _setting("", "name of a data set, or path of a folder or file of images")
     root: str | None = _setting(None, "folder for downloads; unset: the user's cache")
-    image_size: int | None = _setting(None, "resize images to this; unset: as they are")
+    image_size: int | None = _setting(None, "resize images to this; unset: as they are, or chosen")
     seed: int = _setting(0, "fixes the split into train, validation and test")
-    augment: tuple[Literal["rotate", "reflect"], ...] = _setting(
-        (), "random rotations and reflections of the training images"
+    augment: tuple[AugmentName, ...] = _setting(
+        (), f"random changes of the training images: {', '.join(get_args(AugmentName))}"
     )
     interpolation: Literal["cubic", "bilinear", "nearest"] = _setting(
         "cubic", "how rotated images are sampled, in training and in `evaluate --rotated`"
     )
+    border: Literal["zeros", "reflect"] = _setting("zeros", "what `augment` puts outside the frame")
+    balance: bool = _setting(False, "draw every class equally often")
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "options of the data set"}
     )

@@ -25,7 +25,7 @@ from besselnet.train._evaluate import (
     not_finite,
 )
 from besselnet.train._progress import in_words, watched
-from besselnet.train._run import Run, load_images
+from besselnet.train._run import Run
 
 # More images than this change an accuracy by less than two points, and cost minutes for each thousand.
 MOST_IMAGES = 500
@@ -58,7 +58,7 @@ def evaluate_run(
     check_count("angles", angles, least=2, most=MOST_ANGLES)
     check_choice("border", border, BORDERS)
     check_count("most_images", most_images, least=0)
-    parts = load_images(run.config.data).parts()
+    parts = run.load_images().parts()
     name = part or next(p for p in ("test", "val", "train") if p in parts)
     check_choice("part", name, list(parts))
     images = parts[name]

@@ -12,7 +12,7 @@ curves.png, confusion.png
 
 import reprlib
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,12 @@ from torch import nn
 
 from besselnet.atomic import write_json
 from besselnet.data import (
-    Augmentation,
     Batches,
-    Compose,
     ImageSet,
-    Reflect,
-    Rotate,
     Splits,
     load_data,
+    make_augmentation,
+    resolve_reading,
 )
 from besselnet.locking import hold_folder
 from besselnet.models import CONFIG_FILE, create_model, load_network, save_network
@@ -80,6 +78,10 @@ class Run:
     def untrained_model(self) -> nn.Module:
         """The network as it was before training, in eval mode, on the CPU."""
         return build_model(self.config, self.in_channels, len(self.classes), self.image_size).eval()
+
+    def load_images(self) -> Splits:
+        """The images that the run was configured with, at the size that its network takes."""
+        return load_images(replace(self.config.data, image_size=self.image_size))
 
     def results(self) -> dict[str, Any]:
         """What `train_run` found on the test (or validation) images; empty if there were none."""
@@ -158,7 +160,7 @@ def train_run(
         raise ValueError("data.source='': must name a data set, a folder of images or an .npz file")
     if not config.model.name:
         raise ValueError("model.name='': must name a network, see besselnet.models.list_models()")
-    config = resolve_options(config)
+    config = _with_reading(resolve_options(config))
     check_processes(config.train)
     # The others of several processes write nothing.
     with hold_folder(folder) if is_first_process() else nullcontext():
@@ -179,11 +181,10 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         about = {**describe_environment(), "seed": config.train.seed}
         write_json(folder / "environment.json", about)
         write_json(folder / "config.json", to_dict(config))
-    known: dict[str, Augmentation] = {
-        "rotate": Rotate(config.data.interpolation),
-        "reflect": Reflect(),
-    }
-    augment = Compose([known[name] for name in config.data.augment])
+        if splits.provenance.fitted and not quiet:
+            print(splits.provenance.fitted, flush=True)
+    data = config.data
+    augment = make_augmentation(data.augment, data.interpolation, data.border)
 
     def batches(part: ImageSet, training: bool) -> Batches:
         size = config.train.batch_size
@@ -191,6 +192,7 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
             part,
             size if training else _even_batch_size(len(part), size, fabric.world_size),
             shuffle=training,
+            balance=training and data.balance,
             seed=config.train.seed,
             augment=augment if training else None,
             device=fabric.device,
@@ -231,6 +233,12 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
             attempt(draw_confusion, folder / "confusion.png", shown.confusion, train.classes)
     fabric.barrier()
     return Run(folder, config, model.eval(), train.channels, train.image_size[0], train.classes)
+
+
+def _with_reading(config: RunConfig) -> RunConfig:
+    """`config` with how its images are brought to their size, also where that is the default."""
+    options = resolve_reading(config.data.source, config.data.options)
+    return replace(config, data=replace(config.data, options=options))
 
 
 def _prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module]:
@@ -289,7 +297,8 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     if (folder / "config.json").exists():
         if not resume:
             raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
-        changes = changed_settings(to_dict(read_run_config(folder)), to_dict(config))
+        recorded = _with_reading(read_run_config(folder))
+        changes = changed_settings(to_dict(recorded), to_dict(config))
         if changes:
             raise ValueError(f"cannot resume {folder} with changed settings: {'; '.join(changes)}")
 

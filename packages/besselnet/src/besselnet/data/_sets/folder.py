@@ -1,17 +1,28 @@
 """`folder`: a directory of images per class, optionally below `train/`, `val/` and `test/`."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from besselnet._pixels import SUFFIXES, counted, image_files, option_hint
+from besselnet._pixels import (
+    RESIZE,
+    SUFFIXES,
+    check_reading,
+    counted,
+    image_files,
+    option_hint,
+    read_size,
+)
 from besselnet.checks import check_choice
 from besselnet.data._decode import Resize, iter_deep_images, warn_of_dark_images
 from besselnet.data._imageset import ImageSet, Provenance, Splits, as_floats
 from besselnet.data._registry import register_data
+from besselnet.data._sizes import choose_size
 from besselnet.data._split import divide
 
 _PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
@@ -28,7 +39,7 @@ def load_folder(
     image_size: int | None = None,
     seed: int = 0,
     channels: int | None = None,
-    resize: Resize = "fit",
+    resize: Resize = RESIZE,
     bits: int | None = None,
     page: int | None = None,
     max_pixels: int | None = None,
@@ -37,8 +48,9 @@ def load_folder(
 ) -> Splits:
     """PNG, JPEG, TIFF and WebP files at any depth below the class directories.
 
-    - Images of different sizes need `image_size`; how they get there is `resize` (see
-      `resize_images`).
+    - `image_size`: the side that images are brought to; `resize` says how (see `resize_images`). Unset:
+      square images of one size, at most 256 pixels, stay as they are. For others the side is the median
+      of their shorter sides, at least 16 and at most 224; `Provenance.fitted` says so.
     - `channels`: 1 or 3; by default 3 as soon as one image has colour. One image of more than 8 bits
       makes the whole set float32.
     - `bits`: how many bits the 16-bit files use, 8 to 16; unset: all 16, with a warning where no file
@@ -58,23 +70,21 @@ def load_folder(
         for path, label in _list_files(place, classes)
     ]
     how = {"channels": channels, "bits": bits, "page": page, "max_pixels": max_pixels}
+    fitted = ""
+    if image_size is None:
+        check_reading(**how)
+        image_size, fitted = choose_size(
+            _sizes((path for _, path, _ in listed), page, max_pixels), resize
+        )
     found = iter_deep_images((path for _, path, _ in listed), image_size, resize, **how)
     kept: dict[str, list[tuple[Tensor, int]]] = {part: [] for part in places}
     failures = []
     largest = 0
-    first: tuple[Path, Tensor] | None = None
-    for (path, image, brightest), (part, _, label) in zip(found, listed):
+    for (_, image, brightest), (part, _, label) in zip(found, listed):
         if isinstance(image, Exception):
             failures.append(str(image))
             continue
         largest = max(largest, brightest)
-        first = first or (path, image)
-        if image.shape[1:] != first[1].shape[1:]:
-            sizes = (f"{p} is {i.shape[2]}x{i.shape[1]}" for p, i in (first, (path, image)))
-            raise ValueError(
-                f"images differ in size: {', '.join(sizes)}: set image_size, the side to resize "
-                "them to, for instance 64 (command line: --set data.image_size=64)"
-            )
         kept[part].append((image, label))
     _report(failures, len(listed), on_error)
     if bits is None:
@@ -87,12 +97,26 @@ def load_folder(
     for part, pairs in kept.items():
         if not pairs:
             raise ValueError(f"{places[part]}: no image can be read")
-        fitted = [(as_floats(i) if deep else i).expand(most, -1, -1) for i, _ in pairs]
+        alike = [(as_floats(i) if deep else i).expand(most, -1, -1) for i, _ in pairs]
         numbers = torch.tensor([label for _, label in pairs])
-        sets[part] = ImageSet(torch.stack(fitted), numbers, classes)
+        sets[part] = ImageSet(torch.stack(alike), numbers, classes)
     if "all" in sets:
-        return divide(sets["all"], f"folder {root.name}", split, seed)
-    return Splits(**sets, provenance=Provenance(f"folder {root.name}, its own parts"))
+        splits = divide(sets["all"], f"folder {root.name}", split, seed)
+    else:
+        splits = Splits(**sets, provenance=Provenance(f"folder {root.name}, its own parts"))
+    return replace(splits, provenance=replace(splits.provenance, fitted=fitted))
+
+
+def _sizes(
+    paths: Iterable[Path], page: int | None, max_pixels: int | None
+) -> Iterator[tuple[int, int]]:
+    """Width and height of the files whose headers can be read; the others are reported when decoded.
+
+    EXIF orientations that swap the two are ignored: shorter side and squareness are the same.
+    """
+    for path in paths:
+        with suppress(ValueError, OSError):
+            yield read_size(path, page=page, max_pixels=max_pixels)
 
 
 def _parts(root: Path) -> dict[str, Path]:

@@ -1,23 +1,27 @@
 """`npz`: arrays of images and labels in one NumPy archive."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from besselnet._pixels import check_reading, option_hint, scale_depth
+from besselnet._pixels import RESIZE, check_reading, option_hint, scale_depth
 from besselnet.checks import check_choice, check_count
 from besselnet.data._decode import Resize, resize_in_pieces, warn_of_dark_images
 from besselnet.data._files import read_arrays, take
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import register_data
+from besselnet.data._sizes import choose_size
 from besselnet.data._split import divide
 from besselnet.untrusted import MOST_BYTES, reading
 
 _GROUP_KEYS = ("groups", "slide")
 # Of a file without names of the classes: each number up to the largest label becomes a class.
 _LARGEST_LABEL = 9_999
+# That are recognised without `layout`.
+_MOST_CHANNELS = 32
 
 
 @register_data(
@@ -32,16 +36,18 @@ def load_npz(
     seed: int = 0,
     layout: str | None = None,
     bits: int | None = None,
-    resize: Resize = "fit",
+    resize: Resize = RESIZE,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     by_group: bool | None = None,
     max_bytes: int = MOST_BYTES,
 ) -> Splits:
     """Keys: `x`, `y`, or `x_train`, `y_train` and the same with `_val` and `_test`.
 
-    - x: (N, H, W), (N, H, W, C) or (N, C, H, W). `layout` ("NHWC" or "NCHW") is needed when neither
-      the last nor the second axis has length 1 or 3. uint8, integers in 0..255, uint16 (divided by
+    - x: (N, H, W), (N, H, W, C) or (N, C, H, W). The channels are the last or the second axis, if it has
+      length 1 or 3, or is at most 32 and less than half of the other two; else `layout` ("NHWC" or
+      "NCHW") is needed. uint8, integers in 0..255, uint16 (divided by
       65 535, or by 2^`bits` - 1 where fewer bits are used), bool, or floats in [0, 1].
+    - `image_size`, `resize`: as for a folder.
     - y: integers, or names.
     - classes: names, optional.
     - groups or slide: integers or names, optional, with the suffix of their part.
@@ -63,18 +69,26 @@ def load_npz(
         classes, numbers = _number(np.concatenate(labels), arrays.get("classes"))
         numbers_of = dict(zip(suffixes, torch.from_numpy(numbers).split([len(y) for y in labels])))
         groups = _number_groups(arrays, suffixes)
+        images = {
+            part: as_images(arrays[f"x{suffix}"], layout, bits) for part, suffix in suffixes.items()
+        }
+        fitted = ""
+        if image_size is None:
+            sizes = ((x.shape[3], x.shape[2]) for x in images.values() for _ in x)
+            image_size, fitted = choose_size(sizes, resize)
         sets = {}
-        for part, suffix in suffixes.items():
-            images = as_images(arrays[f"x{suffix}"], layout, bits)
-            resized = resize_in_pieces(images, image_size, resize)
+        for part, x in images.items():
+            resized = resize_in_pieces(x, image_size, resize)
             sets[part] = ImageSet(resized, numbers_of[part], classes, groups.get(part))
     if bits is None:
         stored = (arrays[f"x{suffix}"] for suffix in suffixes.values())
         deep = [int(x.max(initial=0)) for x in stored if x.dtype == np.uint16]
         warn_of_dark_images(max(deep, default=0))
     if "all" in sets:
-        return divide(sets["all"], root.name, split, seed, by_group)
-    return Splits(**sets, provenance=Provenance(f"{root.name}, its own parts"))
+        splits = divide(sets["all"], root.name, split, seed, by_group)
+    else:
+        splits = Splits(**sets, provenance=Provenance(f"{root.name}, its own parts"))
+    return replace(splits, provenance=replace(splits.provenance, fitted=fitted))
 
 
 def as_images(
@@ -86,16 +100,23 @@ def as_images(
     if array.ndim == 3:
         array = array[:, None]
     else:
-        if layout is None:
-            if array.shape[3] not in (1, 3) and array.shape[1] not in (1, 3):
-                raise ValueError(
-                    f"cannot tell the channels in shape {array.shape}: "
-                    f"{option_hint('layout', 'NHWC')} or NCHW"
-                )
-            layout = "NHWC" if array.shape[3] in (1, 3) else "NCHW"
-        if layout == "NHWC":
+        if (layout or _layout(array.shape)) == "NHWC":
             array = array.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.ascontiguousarray(_as_values(array, bits)))
+
+
+def _layout(shape: tuple[int, ...]) -> str:
+    """ "NHWC" or "NCHW", where the lengths of the axes tell."""
+    for few in (
+        lambda length, _: length in (1, 3),
+        lambda length, others: length <= _MOST_CHANNELS and 2 * length < min(others),
+    ):
+        for layout, axis in (("NHWC", 3), ("NCHW", 1)):
+            if few(shape[axis], (shape[2], shape[4 - axis])):
+                return layout
+    raise ValueError(
+        f"cannot tell the channels in shape {shape}: {option_hint('layout', 'NHWC')} or NCHW"
+    )
 
 
 def _as_values(array: np.ndarray, bits: int | None) -> np.ndarray:

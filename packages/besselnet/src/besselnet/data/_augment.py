@@ -1,0 +1,298 @@
+"""Random changes of training images: where pixels lie, how bright they are, what is hidden.
+
+Changes of the first kind (`Rotate`, `Reflect`, `Scale`, `Shift`) are affine maps. Those that follow one
+another in a `Compose` are multiplied, and the images are sampled once.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args
+
+import torch
+
+from besselnet.checks import check_choice, check_number
+from besselnet.functional import (
+    BORDERS,
+    INTERPOLATIONS,
+    Border,
+    Interpolation,
+    rotation_matrices,
+    warp_images,
+)
+
+AugmentName = Literal[
+    "rotate", "reflect", "scale", "shift", "brightness", "contrast", "colour", "erase"
+]
+# The random numbers of an image are drawn before it is known how many channels it has. Further
+# channels begin again with the first factor.
+_COLOURS = 64
+
+
+class Augmentation(Protocol):
+    """Random changes to batches of images: first the random numbers are drawn, then they are applied.
+
+    The two steps are apart so that several processes can draw for one common batch and each apply its
+    share: together they see what a single process would.
+    """
+
+    def draw(self, count: int, generator: torch.Generator) -> Any:
+        """Random numbers for `count` images, on the CPU: a tensor (count, ...) or a tuple of such."""
+
+    def apply(self, images: torch.Tensor, draws: Any) -> torch.Tensor:
+        """The changed images: (N, C, H, W) floats in [0, 1] in and out, on any device."""
+
+
+@dataclass(frozen=True)
+class _Warp:
+    """What the affine changes share: `matrices` say where the images are read, see `warp_images`.
+
+    The spline of `interpolation="cubic"` can overshoot at sharp edges: the result is cut to [0, 1].
+    """
+
+    interpolation: Interpolation = "cubic"
+    border: Border = field(default="zeros", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice("border", self.border, BORDERS)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        raise NotImplementedError
+
+    def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        """(N, 2, 3) float64, for images of `height` and `width` pixels."""
+        raise NotImplementedError
+
+    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        matrices = self.matrices(draws, *images.shape[2:])
+        return warp_images(images, matrices, self.interpolation, self.border).clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class Rotate(_Warp):
+    """Rotate each image by an angle drawn uniformly from [-degrees, degrees)."""
+
+    degrees: float = field(default=180.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("degrees", self.degrees, above=0, most=180)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return (2 * torch.rand(count, generator=generator) - 1) * self.degrees
+
+    def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        return rotation_matrices(draws)
+
+
+@dataclass(frozen=True)
+class Scale(_Warp):
+    """Magnify each image about its centre, by a factor log-uniform in [1/factor, factor]."""
+
+    factor: float = field(default=1.2, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("factor", self.factor, above=1)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return _log_uniform((count,), self.factor, generator)
+
+    def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        return torch.eye(2, 3, dtype=torch.float64) / draws.double()[:, None, None]
+
+
+@dataclass(frozen=True)
+class Shift(_Warp):
+    """Move each image along both axes, uniformly by up to `share` of its sides."""
+
+    share: float = field(default=0.05, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("share", self.share, above=0, most=1)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return (2 * torch.rand(count, 2, generator=generator) - 1) * self.share
+
+    def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        found = torch.eye(2, 3, dtype=torch.float64).repeat(len(draws), 1, 1)
+        found[:, :, 2] = -draws * torch.tensor([width, height])
+        return found
+
+
+@dataclass(frozen=True)
+class Reflect:
+    """Mirror each image left to right with the given probability.
+
+    Together with `Rotate` this reaches reflections about every axis.
+    """
+
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("probability", self.probability, above=0, most=1)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return torch.rand(count, generator=generator) < self.probability
+
+    def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        """As those of the other affine changes."""
+        found = torch.eye(2, 3, dtype=torch.float64).repeat(len(draws), 1, 1)
+        found[draws, 0, 0] = -1
+        return found
+
+    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return torch.where(_of_images(draws, images), images.flip(-1), images)
+
+
+@dataclass(frozen=True)
+class _Tone:
+    """What the changes of brightness share: factors log-uniform in [1/factor, factor]."""
+
+    factor: float = 1.2
+
+    def __post_init__(self) -> None:
+        check_number("factor", self.factor, above=1)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return _log_uniform((count,), self.factor, generator)
+
+
+@dataclass(frozen=True)
+class Brightness(_Tone):
+    """Multiply each image by a factor."""
+
+    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return (images * _of_images(draws, images)).clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class Contrast(_Tone):
+    """Multiply the difference of each image from its mean by a factor."""
+
+    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        mean = images.mean((1, 2, 3), keepdim=True)
+        return torch.lerp(mean, images, _of_images(draws, images)).clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class Colour(_Tone):
+    """Multiply each channel by a factor of its own; images of one channel stay as they are."""
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return _log_uniform((count, _COLOURS), self.factor, generator)
+
+    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        channels = images.shape[1]
+        if channels == 1:
+            return images
+        factors = draws[:, torch.arange(channels) % _COLOURS]
+        return (images * factors[:, :, None, None].to(images)).clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class Erase:
+    """Fill a disc at a random place, of a radius of up to `share` of the side, with the mean colour."""
+
+    share: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_number("share", self.share, above=0, most=1)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """(count, 3): the centre, as shares of width and height, and the radius."""
+        return torch.rand(count, 3, generator=generator) * torch.tensor([1, 1, self.share])
+
+    def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        height, width = images.shape[2:]
+        sides = torch.tensor([width, height, min(height, width)])
+        x, y, radius = (draws * sides).to(images)[..., None, None].unbind(1)
+        columns = torch.arange(width).to(images) + 0.5
+        rows = torch.arange(height).to(images)[:, None] + 0.5
+        disc = (columns - x) ** 2 + (rows - y) ** 2 < radius**2
+        return torch.where(disc[:, None], images.mean((2, 3), keepdim=True), images)
+
+
+@dataclass(frozen=True)
+class Compose:
+    """Augmentations one after the other.
+
+    Affine changes with the same interpolation and border that follow one another are one sampling.
+    """
+
+    augmentations: Sequence[Augmentation]
+
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Any, ...]:
+        return tuple(one.draw(count, generator) for one in self.augmentations)
+
+    def apply(self, images: torch.Tensor, draws: tuple[Any, ...]) -> torch.Tensor:
+        pending: list[tuple[_Warp | Reflect, torch.Tensor]] = []
+        for one, drawn in zip(self.augmentations, draws):
+            if not (isinstance(one, _Warp | Reflect) and _agree([*(p for p, _ in pending), one])):
+                images, pending = _apply_together(images, pending), []
+            if isinstance(one, _Warp | Reflect):
+                pending.append((one, drawn))
+            else:
+                images = one.apply(images, drawn)
+        return _apply_together(images, pending)
+
+
+def make_augmentation(
+    names: Iterable[AugmentName],
+    interpolation: Interpolation = "cubic",
+    border: Border = "zeros",
+) -> Compose:
+    """The augmentations called `names`, in that order, with their default strengths.
+
+    `interpolation` and `border` are those of `besselnet.functional.warp_images`.
+    """
+    check_choice("interpolation", interpolation, INTERPOLATIONS)
+    check_choice("border", border, BORDERS)
+    known: dict[str, Augmentation] = {
+        "rotate": Rotate(interpolation, border=border),
+        "reflect": Reflect(),
+        "scale": Scale(interpolation, border=border),
+        "shift": Shift(interpolation, border=border),
+        "brightness": Brightness(),
+        "contrast": Contrast(),
+        "colour": Colour(),
+        "erase": Erase(),
+    }
+    chosen = list(names)
+    for name in chosen:
+        check_choice("names", name, get_args(AugmentName))
+    return Compose([known[name] for name in chosen])
+
+
+def _agree(changes: Sequence[_Warp | Reflect]) -> bool:
+    """Whether one sampling can do all of `changes`; a reflection goes with any."""
+    return len({(c.interpolation, c.border) for c in changes if isinstance(c, _Warp)}) <= 1
+
+
+def _apply_together(
+    images: torch.Tensor, changes: Sequence[tuple[_Warp | Reflect, torch.Tensor]]
+) -> torch.Tensor:
+    """Images after `changes` that agree."""
+    sampled = next((one for one, _ in changes if isinstance(one, _Warp)), None)
+    if sampled is None or len(changes) == 1:
+        for one, drawn in changes:
+            images = one.apply(images, drawn)
+        return images
+    product = torch.eye(3, dtype=torch.float64).expand(len(images), 3, 3)
+    for one, drawn in changes:
+        # The last row of every factor is 0 0 1.
+        found = one.matrices(drawn, *images.shape[2:])
+        product = product @ torch.cat([found, product[:, 2:]], dim=1)
+    return warp_images(images, product[:, :2], sampled.interpolation, sampled.border).clamp_(0, 1)
+
+
+def _log_uniform(shape: tuple[int, ...], factor: float, generator: torch.Generator) -> torch.Tensor:
+    """Numbers in [1/factor, factor] whose logarithms are uniform."""
+    return torch.exp((2 * torch.rand(shape, generator=generator) - 1) * math.log(factor))
+
+
+def _of_images(draws: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """(N,) -> (N, 1, 1, 1), where the images are."""
+    return draws.to(images.device)[:, None, None, None]

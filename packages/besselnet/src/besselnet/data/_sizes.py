@@ -1,0 +1,38 @@
+"""Which size images get that do not come square, of one size, and small enough to train on."""
+
+from collections import Counter
+from collections.abc import Iterable
+from statistics import median
+
+from besselnet._pixels import RESIZE
+from besselnet.data._decode import Resize
+
+# Square images of one size are kept up to here.
+_LARGEST_KEPT = 256
+# What a size that is chosen here lies between.
+_LEAST, _MOST = 16, 224
+
+_HOW = {
+    "crop": "shorter side scaled to {0}, centre cropped",
+    "fit": "longer side scaled to {0}, filled up with zeros",
+    "stretch": "stretched to {0} x {0}",
+}
+
+
+def choose_size(
+    sizes: Iterable[tuple[int, int]], resize: Resize = RESIZE
+) -> tuple[int | None, str]:
+    """The side for images of these (width, height), and a line that says what happens to them.
+
+    None and "" where the images can stay as they are: square, of one size, at most 256 pixels. Else the
+    side is the median of their shorter sides, at least 16 and at most 224.
+    """
+    counts = Counter(sizes)
+    if not counts:
+        return None, ""
+    (width, height), _ = counts.most_common(1)[0]
+    if len(counts) == 1 and width == height <= _LARGEST_KEPT:
+        return None, ""
+    side = min(max(round(median(map(min, counts.elements()))), _LEAST), _MOST)
+    others = " and others" if len(counts) > 1 else ""
+    return side, f"{width} x {height} pixels{others}: {_HOW[resize].format(side)}"
