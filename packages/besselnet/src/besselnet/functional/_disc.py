@@ -38,6 +38,6 @@ def disc_weights(ones: torch.Tensor, fade: float) -> torch.Tensor:
     rows, columns = ones.cumsum(-2), ones.cumsum(-1)
     rows = rows - (rows[..., -1:, :] + 1) / 2
     columns = columns - (columns[..., -1:] + 1) / 2
-    radius = torch.minimum(rows.amax(), columns.amax()) + 0.5
+    radius = torch.minimum(rows[..., -1:, -1:], columns[..., -1:, -1:]) + 0.5
     inside = radius - (rows * rows + columns * columns).sqrt()
     return (inside / fade).clamp(0, 1) if fade else (inside >= 0).to(ones)
