@@ -63,6 +63,17 @@ def test_every_wrong_value_of_a_result_is_one_line(tmp_path, key):
         assert key[-1] in str(found.value)
 
 
+@pytest.mark.parametrize("name", ["black_corners", "reflected_borders", "quarter_turns"])
+def test_wrong_values_of_what_was_measured_under_rotation_are_one_line(tmp_path, name):
+    shares = {"black_corners": 0.9, "reflected_borders": 0.95, "quarter_turns": 1.0}
+    assert write(tmp_path, make_result(0.5, rotation=shares)).results()[0]["rotation"] == shares
+    for value in (None, True, float("nan"), "1", -0.1, 1.1, []):
+        store = write(tmp_path, make_result(0.5, rotation={**shares, name: value}))
+        with pytest.raises(ValueError, match=rf"cell\.json.*rotation\.{name}") as found:
+            store.results()
+        assert "\n" not in str(found.value)
+
+
 def test_results_that_are_no_objects_or_no_files_are_named(tmp_path):
     path = tmp_path / "column" / "cell.json"
     path.parent.mkdir()

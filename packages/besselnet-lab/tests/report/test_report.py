@@ -22,6 +22,7 @@ from besselnet_lab.report.collect import (
     undisturbed_seconds,
 )
 from besselnet_lab.report.figures import draw_figures
+from besselnet_lab.report.overview import draw_overview
 from study.toys import make_result
 
 UPRIGHT_LOW = ColumnKey("MNIST", "upright", "low")
@@ -218,6 +219,91 @@ def test_without_a_counterpart_the_tables_of_the_paper_are_left_out(ablation_rep
     text = (ablation_report / "report.md").read_text()
     assert "79.67" not in text
     assert "None of them has a counterpart in the paper" in text
+
+
+def growing():
+    """Two data sets with several numbers of training images, two methods; one of 900 was not run."""
+    runs = [
+        ("besselnet_small", "Tissues", 90, (0.60, 0.64), (0.99, 0.97, 1.0)),
+        ("besselnet_small", "Tissues", 900, (0.75, 0.77), (0.96, 0.98, 1.0)),
+        ("ResNet-18", "Tissues", 90, (0.50, 0.52), None),
+        ("besselnet_small", "Galaxies", 50, (0.70,), (0.9, 0.9, 1.0)),
+        ("besselnet_small", "Galaxies", 250, (0.80,), (0.9, 0.9, 1.0)),
+        ("ResNet-18", "Galaxies", 50, (0.71,), (0.6, 0.7, 0.5)),
+        ("ResNet-18", "Galaxies", 250, (0.72,), (0.7, 0.8, 0.6)),
+    ]
+    names = ("black_corners", "reflected_borders", "quarter_turns")
+    return [
+        make_result(
+            accuracy,
+            data_set=data_set,
+            augmentation="aug",
+            regime=str(images),
+            method=method,
+            group="",
+            seed=seed,
+            train_images=images,
+            rotation=None if shares is None else dict(zip(names, shares)),
+        )
+        for method, data_set, images, accuracies, shares in runs
+        for seed, accuracy in enumerate(accuracies)
+    ]
+
+
+@pytest.fixture(scope="module")
+def growing_report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("growing")
+    write_report(growing(), folder, "growing")
+    return folder
+
+
+def test_a_table_for_each_data_set_shows_accuracy_time_and_rotation_by_size(growing_report):
+    text = (growing_report / "report.md").read_text()
+    lines = text.split("### Tissues aug, by the number of training images")[1].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")][:4]
+    assert rows[0] == [
+        *("method", "90 images", "training", "900 images", "training"),
+        *("black corners", "reflected borders", "quarter turns"),
+    ]
+    small = ["62.00 ± 2.83", "20s", "76.00 ± 1.41", "20s", "96.0", "97.0", "100.0"]
+    assert rows[2][1:] == small
+    # Rotation was not measured here: an older result.
+    assert rows[3][1:] == ["51.00 ± 1.41", "20s", *"–" * 5]
+    galaxies = text.split("### Galaxies aug, by the number of training images")[1]
+    assert galaxies.index("ResNet-18") < galaxies.index("besselnet")
+    page = (growing_report / "report.html").read_text()
+    assert "Tissues aug, by the number of training images" in page
+
+
+def test_one_picture_has_a_panel_for_each_data_set_and_a_line_for_each_method():
+    figure, times = draw_overview(collect(growing())).values()
+    panels = {axes.get_title(): axes for axes in figure.axes if axes.get_title()}
+    assert panels.keys() == {"Tissues", "Galaxies"}
+    points = {
+        (title, *line[0].get_xydata().ravel().tolist())
+        for title, axes in panels.items()
+        for line in axes.containers
+    }
+    assert points == {
+        ("Tissues", 90, 62, 900, 76),
+        ("Tissues", 90, 51),
+        ("Galaxies", 50, 70, 250, 80),
+        ("Galaxies", 50, 71, 250, 72),
+    }
+    legend = next(axes.get_legend() for axes in figure.axes if axes.get_legend())
+    assert {text.get_text() for text in legend.get_texts()} == {"besselnet_small", "ResNet-18"}
+    minutes = {x for axes in times.axes for c in axes.containers for x in c[0].get_xdata()}
+    assert minutes == {20 / 60}
+
+
+def test_the_picture_of_all_data_sets_is_there_as_png_too(growing_report, report):
+    names = {path.name for path in (growing_report / "figures").glob("accuracy-against-training-*")}
+    assert names == {
+        f"accuracy-against-training-{what}.{kind}"
+        for what in ("images", "time")
+        for kind in ("svg", "png")
+    }
+    assert not list((report / "figures").glob("*.png"))
 
 
 def test_the_page_needs_nothing_from_elsewhere(report):

@@ -86,6 +86,68 @@ def test_standard_keeps_the_published_parts(splits):
     assert not numbers(train) & numbers(judged)
 
 
+@pytest.fixture
+def three_parts():
+    """Official parts: 300 to train, 60 to validate, 240 to test."""
+    return Splits(numbered(0, 300), numbered(300, 60), numbered(360, 240))
+
+
+@pytest.mark.parametrize(("judge", "official"), [("val", (300, 360)), ("test", (360, 600))])
+def test_standard_judges_on_the_published_part(three_parts, judge, official):
+    train, judged, _ = draw(three_parts, protocol="standard", judge=judge, train_images=300)
+    assert numbers(train) == set(range(300))
+    assert numbers(judged) == set(range(*official))
+    train, judged, _ = draw(three_parts, protocol="standard", judge=judge, judge_images=12)
+    assert numbers(train) < set(range(300))
+    assert numbers(judged) < set(range(*official))
+    assert len(judged) == 12
+
+
+@pytest.fixture
+def skewed():
+    """Classes of 400, 180 and 20 images."""
+    whole = numbered(0, COUNT)
+    labels = torch.tensor([0] * 400 + [1] * 180 + [2] * 20)
+    return Splits(ImageSet(whole.images, labels, whole.classes))
+
+
+def test_equal_classes_take_what_a_small_class_has_and_leave_some_to_test(skewed):
+    few, test, how = draw(skewed, train_images=30, equal_classes=True)
+    many, fewer_left, _ = draw(skewed, train_images=300, equal_classes=True)
+    assert few.class_counts().tolist() == [10, 10, 10]
+    assert many.class_counts().tolist() == [100, 100, 16]
+    assert numbers(few) < numbers(many)
+    assert fewer_left.class_counts().min() > 0
+    assert "classes equal" in how
+    pool = numbers(draw(skewed, judge="val")[1])
+    for trained, judged in ((few, test), (many, fewer_left)):
+        assert not numbers(judged) & (numbers(trained) | pool)
+    train, judged, _ = draw(skewed, train_images=300, equal_classes=True, judge="val")
+    assert numbers(judged) == pool
+    assert train.class_counts().tolist() == [100, 100, 16]
+
+
+def test_equal_classes_need_an_image_of_each(skewed):
+    with pytest.raises(ValueError, match="at least one for each class"):
+        draw(skewed, train_images=2, equal_classes=True)
+
+
+def test_some_classes_are_kept_with_the_pool_of_all(skewed):
+    settings = {"classes_kept": ("c", "a"), "train_images": 40}
+    train, judged, _ = draw(skewed, **settings)
+    assert train.classes == judged.classes == ("c", "a")
+    assert len(train) + len(judged) == 420
+    small = set(range(580, 600))
+    for part in (train, judged):
+        assert numbers(part.select((part.labels == 0).nonzero()[:, 0])) <= small
+        assert not numbers(part.select((part.labels == 1).nonzero()[:, 0])) & small
+    pool = numbers(draw(skewed, judge="val")[1])
+    kept = numbers(draw(skewed, judge="val", **settings)[1])
+    assert kept == pool - set(range(400, 580))
+    with pytest.raises(ValueError, match="'d' is not among the classes a, b, c"):
+        draw(skewed, classes_kept=("d",))
+
+
 def test_whole_groups_stay_on_one_side():
     groups = torch.arange(COUNT) // 20
     splits = Splits(numbered(0, COUNT, groups))

@@ -61,6 +61,31 @@ def test_settings_of_recipe_regime_data_column_and_method_follow_each_other(tmp_
     assert quick.learning_rate == 0.01
 
 
+def test_so_many_images_of_each_class_and_settings_for_one_data_set(tmp_path):
+    recipe = RECIPE.replace("low = 8", "low = { per_class = 3 }")
+    recipe = recipe.replace(
+        "train = { learning_rate = 0.01 }", "train_on = { D = { learning_rate = 0.02 } }"
+    )
+    narrow, quick, *_ = expand(read_recipe(write_study(tmp_path, recipe)))
+    assert (narrow.images.train_images, narrow.images.equal_classes) == (6, True)
+    assert narrow.train_images == 6
+    assert quick.config.train.learning_rate == 0.02
+
+
+def test_recommended_settings_are_those_of_recipe_regime_data_and_column_no_more(tmp_path):
+    recipe = RECIPE.replace('"quick"', '"quick"\nrecommended = true')
+    recipe = recipe.replace('"upright"', '"aug"')
+    narrow, quick, *_ = expand(read_recipe(write_study(tmp_path, recipe)))
+    assert narrow.over_recommended is None
+    assert "recommended" not in narrow.settings()
+    own = {"learning_rate": 0.01, "seed": 0}
+    assert quick.over_recommended == {"data": {}, "train": own}
+    assert (quick.settings()["recommended"], quick.settings()["train"]) == (True, own)
+    # The recommendation decides how images are augmented, unless the column is for images as they are.
+    upright = expand(read_recipe(write_study(tmp_path, recipe.replace('"aug"', '"upright"'))))
+    assert upright[1].over_recommended["data"] == {"augment": []}
+
+
 def test_settings_from_the_command_line_rule(tmp_path):
     path = write_study(tmp_path)
     recipe = read_recipe(path, ["train.epochs=7", "data.D.options.layout=NHWC", "seeds=[5]"])
@@ -97,6 +122,18 @@ def test_settings_from_the_command_line_rule(tmp_path):
             "low = 8",
             "low = 1.5",
             "data.D.train_images.low=1.5: must be a number of images or a share",
+        ),
+        (
+            "low = 8",
+            "low = { per_klass = 8 }",
+            "data.D.train_images.low={'per_klass': 8}: must be a number of images or a share",
+        ),
+        ("low = 8", "low = { per_class = 0 }", "or { per_class = number }"),
+        ("images = 80", "images = 80\nclasses_kept = ['a']", "data.D.classes=2: must be 1"),
+        (
+            "train = { learning_rate = 0.01 }",
+            "train_on = { E = { learning_rate = 0.01 } }",
+            "methods[1].train_on: no [data.'E']; there are D",
         ),
         ('source = "npz"', "", "data.D.source is missing"),
         ("[[columns]]", "[columns]", ": must be a list of tables [[columns]]"),
@@ -151,8 +188,10 @@ def test_the_recipe_in_the_documentation_is_one(tmp_path):
     path.write_text(recipe)
     cells = expand(read_recipe(path))
     assert {cell.key.method for cell in cells} == {"narrow", "narrow, fast"}
+    assert {cell.images.classes_kept for cell in cells} == {("infected", "healthy")}
     assert {cell.config.train.epochs for cell in cells if cell.key.regime == "few"} == {100}
     assert {cell.config.train.epochs for cell in cells if cell.key.regime == "many"} == {30}
     assert {cell.images.judge for cell in cells} == {"val"}
     fast = select(cells, ["method=narrow? fast"])
     assert {cell.config.data.interpolation for cell in fast} == {"bilinear"}
+    assert {cell.config.train.batch_size for cell in fast} == {16}

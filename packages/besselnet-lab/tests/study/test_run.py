@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from besselnet import train as training
 from besselnet_lab.cli import main
 from besselnet_lab.study import local
 from besselnet_lab.study.cells import expand
@@ -80,6 +82,10 @@ def test_each_cell_leaves_one_file_that_tells_everything(finished):
         assert result["model"]["multiply_adds"] > 0
         # A plain network, on random images.
         assert result["model"]["trained_quarter_turn_error"] > 1e-3
+        rotation = result["rotation"]
+        assert rotation["images"] == 10
+        assert rotation["black_corners_by_angle"][0] == 1
+        assert 0 <= rotation["quarter_turns"] <= 1
         environment = result["environment"]
         assert {"versions", "source", "lab_source", "machine", "commit"} <= environment.keys()
         assert result["seconds"]["training"] > 0
@@ -88,6 +94,34 @@ def test_each_cell_leaves_one_file_that_tells_everything(finished):
     text = "".join(p.read_text() for p in (finished / "results").glob("*/*.json"))
     assert str(finished) not in text
     assert not [p for p in (store.work / "runs").rglob("*") if p.is_file()]
+
+
+def test_recommended_settings_lie_under_those_of_the_method(tmp_path, monkeypatch):
+    recipe = RECIPE.replace('"quick"', '"quick"\nrecommended = true').replace("[0, 1]", "[3]")
+    write_study(tmp_path, recipe)
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
+    given = []
+
+    def recommend(splits, model, over):
+        given.append((len(splits.train), model, over["train"]))
+        settings = {"data": {"interpolation": "bilinear"}, "train": {"epochs": 3, "momentum": 0.5}}
+        return SimpleNamespace(settings=settings, reason="few images")
+
+    monkeypatch.setattr(training, "recommend_settings", recommend, raising=False)
+    _, cell = expand(read_recipe(tmp_path / "tiny.toml"))
+    store = Store(tmp_path / "results")
+    store.prepare()
+    result = fill_cell(store, cell, "tiny")
+    assert given == [(8, "cnn", {"learning_rate": 0.01, "seed": 3})]
+    assert result["curve"]["epoch"] == [1, 2, 3]
+    found = result["recommendation"]
+    assert found["reason"] == "few images"
+    assert found["images"]["interpolation"] == "bilinear"
+    assert (found["train"]["momentum"], found["train"]["learning_rate"]) == (0.5, 0.01)
+    store.check_settings(cell)
+    plain = read_recipe(write_study(tmp_path / "plain", recipe.replace("recommended = true", "")))
+    with pytest.raises(ValueError, match="recommended: True -> False"):
+        store.check_settings(expand(plain)[1])
 
 
 def test_done_cells_are_left_alone(finished):

@@ -78,6 +78,8 @@ def make_result(
     model: str = "bcnn_so2",
     judge: str = "test",
     notes: tuple[str, ...] = (),
+    train_images: int = 120,
+    rotation: dict | None = None,
 ) -> dict:
     """What a finished cell leaves, with a share of right answers of `accuracy`."""
     cell = {
@@ -89,13 +91,13 @@ def make_result(
         "seed": seed,
         "protocol": "paper",
     }
-    return {
+    result = {
         "format": 2,
         "study": "made up",
         "cell": cell,
         "accuracy": accuracy,
         "judged": {"part": judge, "images": 100},
-        "train_images": 120,
+        "train_images": train_images,
         "notes": list(notes),
         "model": {"name": model, "parameters": 1000, "multiply_adds": 2000},
         "seconds": {"training": 30.0 + seed},
@@ -108,6 +110,7 @@ def make_result(
             "seconds": [10.0 + seed, 20.0 + seed],
         },
     }
+    return result if rotation is None else {**result, "rotation": rotation}
 
 
 def comparable(result: dict) -> dict:

@@ -29,6 +29,9 @@ def write_report(
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for drawing in figures.drawings:
         write_atomically(folder / "figures" / drawing.file, printable_text(drawing.svg))
+        if drawing.png:
+            picture = (folder / "figures" / drawing.file).with_suffix(".png")
+            write_atomically(picture, drawing.png)
     files = {
         folder / "report.md": markdown(tables, figures, title),
         folder / "report.html": page(tables, figures, title),

@@ -24,6 +24,11 @@ __all__ = [
 MISSING = "–"
 # How far apart, in standard deviations, two numbers may lie and still count as the same.
 DEVIATIONS = 2.0
+ROTATIONS = {
+    "black_corners": "black corners",
+    "reflected_borders": "reflected borders",
+    "quarter_turns": "quarter turns",
+}
 _MARKS = {"above": "▲", "below": "▼", "same": "=", "unclear": "~", "unknown": "?"}
 
 
@@ -107,6 +112,8 @@ class Entry:
         curves: learning curve of each run.
         models: names of the models that were run.
         settings: of the model and of the training, of the first run.
+        rotation: share of rotated images with the answer of the image as it is, in per cent: means over
+            the runs, by the names in `ROTATIONS`; empty where it was not measured.
     """
 
     column: ColumnKey
@@ -123,6 +130,7 @@ class Entry:
     notes: tuple[str, ...] = ()
     curves: list[Mapping[str, list[float]]] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    rotation: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def comparison(self) -> Comparison | None:
@@ -149,6 +157,21 @@ class Table:
         """How many images train in a column; of those run, if some were, else as in the paper."""
         counts = [e.train_images for e in self.column(key) if e.train_images is not None]
         return counts[0] if counts else training_images().get((key.data_set, key.regime))
+
+    def growing(self) -> dict[ColumnKey, list[ColumnKey]]:
+        """Columns that differ in the number of training images alone, from few to many, by what they share.
+
+        Only those that were judged on test images, and only where there are several.
+        """
+        found: dict[ColumnKey, list[ColumnKey]] = {}
+        for column in self.columns:
+            if column.judge == "test":
+                found.setdefault(column._replace(regime=""), []).append(column)
+        return {
+            key: sorted(columns, key=lambda column: self.train_images(column) or 0)
+            for key, columns in found.items()
+            if len(columns) > 1
+        }
 
     def column(self, key: ColumnKey) -> list[Entry]:
         """Its entries, from the first row to the last."""
@@ -251,12 +274,21 @@ def _fill(entry: Entry, runs: Sequence[Mapping[str, Any]]) -> None:
     entry.models = tuple(dict.fromkeys(run["model"]["name"] for run in runs))
     entry.notes = tuple(dict.fromkeys(note for run in runs for note in run["notes"]))
     entry.curves = [run["curve"] for run in runs]
-    entry.settings = _settings(runs[0].get("config", {}))
+    entry.settings = _settings(runs[0])
+    measured = [run["rotation"] for run in runs if "rotation" in run]
+    if measured:
+        entry.rotation = {
+            name: 100 * statistics.fmean(shares[name] for shares in measured) for name in ROTATIONS
+        }
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of images, model and training; a variant of a model has the name of that model."""
-    found = {part: dict(config.get(part, {})) for part in ("images", "model", "train")}
+    config, recommended = run.get("config", {}), run.get("recommendation", {})
+    found = {
+        part: {**config.get(part, {}), **recommended.get(part, {})}
+        for part in ("images", "model", "train")
+    }
     if "name" in found["model"]:
         found["model"]["name"] = varied_model(found["model"]["name"])
     return found

@@ -10,11 +10,12 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from besselnet.drawing import plain_text, svg_bytes
+from besselnet.drawing import plain_text, png_bytes, svg_bytes
 from besselnet_lab.paper import training_images
 from besselnet_lab.report.collect import ColumnKey, Entry, RowKey, Table
+from besselnet_lab.report.overview import draw_overview
 
-__all__ = ["EXPLANATIONS", "Drawing", "Figures", "draw_figures"]
+__all__ = ["EXPLANATIONS", "OVERVIEW", "Drawing", "Figures", "draw_figures"]
 
 # One hue for a family of methods, as dark as the method is late in the family.
 _HUES = {
@@ -34,7 +35,7 @@ _MARKERS = "osD^vPX*<>hp"
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: its heading, what it shows, and the SVG."""
+    """A figure: its heading, what it shows, the SVG, and the PNG of one that other pages may show."""
 
     section: str
     title: str
@@ -44,6 +45,7 @@ class Drawing:
     augmentation: str
     regime: str = ""
     ran: bool = True
+    png: bytes = b""
 
 
 @dataclass
@@ -60,13 +62,16 @@ class Figures:
         return found
 
 
-CURVES, SIZES, COSTS = (
+OVERVIEW, CURVES, SIZES, COSTS = (
+    "All data sets",
     "Learning curves",
     "Accuracy against the number of training images",
     "Accuracy against time and operations",
 )
-SECTIONS = (CURVES, SIZES, COSTS)
+SECTIONS = (OVERVIEW, CURVES, SIZES, COSTS)
 EXPLANATIONS = {
+    OVERVIEW: "Mean accuracy on test images, from few training images to many; the bars are one standard "
+    "deviation of the runs.",
     CURVES: "Accuracy (in per cent) and loss after each epoch of what was run here; a line for each run.",
     SIZES: "Large marks and solid lines: here. Small marks and dotted lines: the paper.",
     COSTS: "Mean accuracy of what was run here; the bars are one standard deviation of the runs. The "
@@ -89,6 +94,10 @@ def draw_figures(tables: Sequence[Table]) -> Figures:
     # Names may have letters that the font does not have.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        for title, figure in draw_overview(tables).items():
+            file = f"{title.replace(' ', '-')}.svg"
+            svg, png = _svg(figure), png_bytes(figure)
+            figures.drawings.append(Drawing(OVERVIEW, title, file, svg, "", "", png=png))
         # The many rows of an ablation would take the colours of the paper's families.
         for beside_paper in (True, False):
             group = [table for table in tables if table.is_paper == beside_paper]
@@ -106,17 +115,10 @@ def _draw_table(table: Table, styles: dict[RowKey, _Style]) -> list[Drawing]:
         if ran:
             drawings.append(_drawing(CURVES, column, _draw_curves(ran, styles)))
             drawings.append(_drawing(COSTS, column, _draw_costs(ran, styles)))
-    for data_set, augmentation in dict.fromkeys(c[:2] for c in table.columns):
-        entries = [
-            e
-            for e in table.entries.values()
-            if e.column[:2] == (data_set, augmentation) and e.column[3:] == ("paper", "test")
-        ]
-        if len({e.column for e in entries}) > 1:
-            key = ColumnKey(data_set, augmentation, "")
-            ran_here = any(e.ours is not None for e in entries)
-            drawn = _draw_sizes(entries, styles)
-            drawings.append(_drawing(SIZES, key, drawn, ran_here))
+    for key, columns in table.growing().items():
+        entries = [e for e in table.entries.values() if e.column in columns]
+        ran_here = any(e.ours is not None for e in entries)
+        drawings.append(_drawing(SIZES, key, _draw_sizes(entries, styles), ran_here))
     return drawings
 
 

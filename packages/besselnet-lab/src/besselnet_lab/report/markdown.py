@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from besselnet.train import in_words
 from besselnet.untrusted import markdown_text
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, Table
-from besselnet_lab.report.figures import EXPLANATIONS, Figures
+from besselnet_lab.report.figures import EXPLANATIONS, OVERVIEW, Figures
+from besselnet_lab.report.sizes import by_size
 from besselnet_lab.report.summaries import TextTable, about, overview, summaries
 from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, WORDS
 from besselnet_lab.report.variants import variants
@@ -19,6 +20,8 @@ def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
     """The whole report; figures are linked as files of the folder `figures`."""
     parts = [f"# {markdown_text(title)}", about(tables), " ".join(overview(tables))]
     parts.append("\n".join(f"- *{word}*: {meaning}" for word, meaning in WORDS))
+    drawn = figures.sections()
+    parts += _pictures(OVERVIEW, drawn.pop(OVERVIEW))
     texts = [_section(text) for text in summaries(tables)]
     parts += [part for text in texts[:1] for part in text]
     for table in tables:
@@ -26,6 +29,8 @@ def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
         if table.is_paper:
             parts += [LEGEND, _main_table(table)]
         else:
+            for text in by_size(table).values():
+                parts += _section(text, level=3)
             parts.append(LEGEND_ALONE)
             for column in table.columns:
                 parts += _section(variants(table, column), level=3)
@@ -34,16 +39,21 @@ def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
     ran = [e for t in tables if t.is_paper for e in t.entries.values() if e.ours is not None]
     if ran:
         parts += ["## Time and operations", _cost(ran)]
-    for heading, drawn in figures.sections().items():
-        if drawn:
-            parts += [f"## {heading}", EXPLANATIONS[heading]]
-            parts += [f"![{markdown_text(name)}](figures/{file})" for name, file in drawn]
+    parts += [part for item in drawn.items() for part in _pictures(*item)]
     return "\n\n".join(parts) + "\n"
 
 
 def _section(table: TextTable, level: int = 2) -> list[str]:
     lines = _lines([table.head, *(map(markdown_text, line.cells) for line in table.lines)])
     return [f"{'#' * level} {markdown_text(table.heading)}", table.sentence, lines]
+
+
+def _pictures(heading: str, drawn: Sequence[tuple[str, str]]) -> list[str]:
+    """A section of figures, or nothing where there are none."""
+    if not drawn:
+        return []
+    links = [f"![{markdown_text(name)}](figures/{file})" for name, file in drawn]
+    return [f"## {heading}", EXPLANATIONS[heading], *links]
 
 
 def _main_table(table: Table) -> str:

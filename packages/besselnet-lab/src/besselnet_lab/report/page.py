@@ -7,7 +7,8 @@ from importlib.resources import files
 from string import Template
 
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, RowKey, Table
-from besselnet_lab.report.figures import EXPLANATIONS, Figures
+from besselnet_lab.report.figures import EXPLANATIONS, OVERVIEW, Figures
+from besselnet_lab.report.sizes import by_size
 from besselnet_lab.report.summaries import TextTable, about, overview, summaries
 from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, WORDS
 from besselnet_lab.report.variants import variants
@@ -24,17 +25,18 @@ def page(tables: Sequence[Table], figures: Figures, title: str) -> str:
         (text.heading, _text_table(text, f"summary{number}"))
         for number, text in enumerate(summaries(tables))
     ]
-    sections = texts[:1]
+    drawn = [
+        (heading, _paragraph(EXPLANATIONS[heading]) + _figures(figures, heading))
+        for heading, found in figures.sections().items()
+        if found
+    ]
+    sections = [section for section in drawn if section[0] == OVERVIEW] + texts[:1]
     for number, table in enumerate(tables):
         name = f"table{number}"
         shown = _wide_table(table, name) if table.is_paper else _variants(table, name)
         sections.append((table.name, shown))
     sections += texts[1:]
-    sections += [
-        (heading, _paragraph(EXPLANATIONS[heading]) + _figures(figures, heading))
-        for heading, drawn in figures.sections().items()
-        if drawn
-    ]
+    sections += [section for section in drawn if section[0] != OVERVIEW]
     sections.append(("All cells", _all_cells(tables)))
     bodies, links = [], []
     for number, (heading, content) in enumerate(sections):
@@ -138,13 +140,19 @@ def _head(table: Table, column: ColumnKey) -> str:
 
 
 def _variants(table: Table, name: str) -> str:
-    """A table for each column."""
-    parts = [_paragraph(LEGEND_ALONE)]
+    """A table for each data set by the number of training images, then one for each column."""
+    parts = [
+        _headed(text, f"{name}-sizes{number}", _marks(key))
+        for number, (key, text) in enumerate(by_size(table).items())
+    ]
+    parts.append(_paragraph(LEGEND_ALONE))
     for number, column in enumerate(table.columns):
-        text = variants(table, column)
-        heading = f"<h3{_marks(column)}>{escape(text.heading)}</h3>"
-        parts.append(heading + _text_table(text, f"{name}-{number}", _marks(column)))
+        parts.append(_headed(variants(table, column), f"{name}-{number}", _marks(column)))
     return "".join(parts) + _notes(table)
+
+
+def _headed(table: TextTable, name: str, marks: str) -> str:
+    return f"<h3{marks}>{escape(table.heading)}</h3>" + _text_table(table, name, marks)
 
 
 def _notes(table: Table) -> str:

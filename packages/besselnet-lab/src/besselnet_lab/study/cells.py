@@ -55,6 +55,8 @@ class Cell:
             others.
         channels, classes, train_images, judged_images: what the images are and how many, for estimates
             of time.
+        over_recommended: with recommended settings, what the recipe puts over them: sections `data` and
+            `train`. `config` then has the model's own settings in their place, for estimates of time.
     """
 
     key: CellKey
@@ -64,11 +66,15 @@ class Cell:
     classes: int
     train_images: int
     judged_images: int
+    over_recommended: dict[str, Any] | None = None
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the result, as JSON values."""
         parts = {"images": self.images, "model": self.config.model, "train": self.config.train}
-        return {name: to_dict(part) for name, part in parts.items()}
+        settings: dict[str, Any] = {name: to_dict(part) for name, part in parts.items()}
+        if self.over_recommended is None:
+            return settings
+        return {**settings, "train": self.over_recommended["train"], "recommended": True}
 
 
 def expand(recipe: Recipe) -> list[Cell]:
@@ -131,30 +137,35 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
     entry = recipe.data_entry(column.data_set)
     protocol = column.protocol or recipe.protocol
     judge_images = column.judge_images or recipe.judge_images
-    size = entry.train_images[regime]
+    size, equal_classes = entry.size(regime)
+    augmented = column.augmentation == "aug"
     images = CellImages(
         source=entry.source,
         file=entry.file,
         options=entry.options,
+        classes_kept=entry.classes_kept,
         image_size=entry.image_size,
         train_images=size,
+        equal_classes=equal_classes,
         protocol=protocol,
         judge=recipe.judge,
         judge_images=judge_images,
         rotate=column.augmentation == "upright",
         by_group=entry.by_group,
         seed=seed,
-        augment=entry.augment if column.augmentation == "aug" else (),
+        augment=entry.augment if augmented and not method.recommended else (),
     )
     images = from_dict(CellImages, {**asdict(images), **method.data}, "data.")
-    train = {
-        **recipe.train,
-        **recipe.regimes.get(regime, {}),
-        **entry.train,
-        **column.train,
-        **method.train,
-        "seed": seed,
-    }
+    own = {**method.train, **method.train_on.get(column.data_set, {}), "seed": seed}
+    over_recommended = None
+    if method.recommended:
+        train = own
+        over_recommended = {"data": dict(method.data), "train": own}
+        if not augmented:
+            over_recommended["data"].setdefault("augment", [])
+    else:
+        regime_train = recipe.regimes.get(regime, {})
+        train = {**recipe.train, **regime_train, **entry.train, **column.train, **own}
     model = ModelConfig(str(method.model), method.options)
     # With the model's own settings of training under those of the recipe.
     config = make_config(
@@ -172,6 +183,7 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
         classes=entry.classes,
         train_images=train_images,
         judged_images=min(judge_images or entry.images, _most_judged(entry, recipe, train_images)),
+        over_recommended=over_recommended,
     )
 
 

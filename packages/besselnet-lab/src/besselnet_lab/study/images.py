@@ -3,7 +3,8 @@
 A fifth of the images, the same for every seed, is the validation pool: `judge="val"` judges on the pool
 and trains outside it, and thinned test images are drawn outside it. So choices made on the pool never
 rest on an image that such a test looks at. With whole groups the pool is set aside in any case, and
-half of the rest is for training.
+half of the rest is for training. With equal classes the test is outside the pool in any case, and a
+further fifth, drawn outside it, never trains: of a small class some images are left to test.
 """
 
 import functools
@@ -36,6 +37,8 @@ ROOT_VARIABLE = "BESSELNET_DATA_ROOT"
 _POOL_SHARE, _POOL_SEED = 0.2, 20230419
 # With whole groups: the share of the images outside the pool whose groups are for training.
 _SIDE_TO_TRAIN = 0.5
+# With equal classes: the share of the images outside the pool that never trains, a fifth of all.
+_KEPT_TO_TEST = _POOL_SHARE / (1 - _POOL_SHARE)
 _PIECE = 1000
 
 Protocol = Literal["paper", "standard"]
@@ -47,11 +50,12 @@ class CellImages:
     """Which images a cell trains on and is judged on.
 
     Attributes:
-        source, file, options: as in `DataEntry`.
+        source, file, options, classes_kept: as in `DataEntry`.
         image_size: side in pixels.
         train_images: how many train, as a number or a share of all images.
+        equal_classes: every class has the same share of them; a class with too few gives what it has.
         protocol: "paper" divides all images anew, "standard" keeps the published parts.
-        judge: "test", or "val" for the validation pool.
+        judge: "test", or "val" for the published validation part or else the validation pool.
         judge_images: judge on so many at most; None for all.
         rotate: rotate each judged image by a random angle.
         by_group: keep whole groups on one side of the division.
@@ -64,6 +68,8 @@ class CellImages:
     train_images: int | float
     file: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    classes_kept: tuple[str, ...] = ()
+    equal_classes: bool = False
     protocol: Protocol = "paper"
     judge: Judge = "test"
     judge_images: int | None = None
@@ -137,56 +143,101 @@ def _load_whole(source: str, file: str | None, root: str | None, options: str) -
 def divide_images(splits: Splits, images: CellImages) -> Splits:
     """The training images and, as `test`, the judged images, before they are rotated.
 
-    "paper" draws from all images of `splits`, "standard" trains on images of its train part and tests
-    on its test part.
+    "paper" draws from all images of `splits`. "standard" trains on images of its train part and judges
+    on its test or val part, or on the pool of its train part where there is no val part.
     """
-    if images.protocol == "standard":
-        if splits.test is None or splits.val is not None:
-            raise ValueError(
-                'protocol "standard" needs a data set with official train and test parts'
-            )
-        if images.by_group:
-            raise ValueError('protocol "standard" keeps the official parts: by_group must be false')
-        whole, official = splits.train, splits.test
-    else:
-        whole, official = splits.merged(), None
-    seed, by_group, wanted = images.seed, images.by_group, images.train_images
-    everything = torch.arange(len(whole))
-    pool = _draw(whole, everything, _POOL_SHARE, _POOL_SEED, by_group)
+    whole, official = _sides(splits, images)
+    seed, by_group, kept = images.seed, images.by_group, images.classes_kept
+    everything = _of_classes(whole, kept)
+    # Of all classes: the pool is the same whichever of them are kept.
+    pool = _draw(whole, torch.arange(len(whole)), _POOL_SHARE, _POOL_SEED, by_group)
     outside = _without(everything, pool)
-    judged_of, rest = whole, None
-    if images.judge == "val":
-        available, rest = outside, pool
+    available, rest = everything, None
+    if official is not None:
+        rest = _of_classes(official, kept)
+    elif images.judge == "val":
+        available, rest = outside, _without(everything, outside)
     elif by_group:
         available = _draw(whole, outside, _SIDE_TO_TRAIN, seed, by_group)
         rest = _without(outside, available)
-    else:
-        available = everything
-    count = wanted if isinstance(wanted, int) else int(wanted * len(whole))
-    if count > len(available):
-        raise ValueError(f"train_images={count}: there are {len(available)} to draw from")
-    chosen = available
-    if count < len(available):
-        chosen = _draw(whole, available, count, seed, False)
-    if rest is None and official is not None:
-        judged_of, rest = official, torch.arange(len(official))
-    elif rest is None:
-        rest = _without(outside if images.judge_images is not None else everything, chosen)
-    kept = rest
+    elif images.equal_classes:
+        available = _without(everything, _draw(whole, outside, _KEPT_TO_TEST, seed, False))
+    chosen = _choose(whole, available, images, len(everything))
+    if rest is None:
+        test_outside = images.judge_images is not None or images.equal_classes
+        rest = _without(outside if test_outside else everything, chosen)
+    judged, judged_of = rest, whole if official is None else official
     if images.judge_images is not None and images.judge_images < len(rest):
-        kept = _draw(judged_of, rest, images.judge_images, seed, False)
-    thinned = f" (of {len(rest)})" if len(kept) < len(rest) else ""
+        judged = _draw(judged_of, rest, images.judge_images, seed, False)
+    thinned = f" (of {len(rest)})" if len(judged) < len(rest) else ""
+    equal = " (classes equal where possible)" if images.equal_classes else ""
     divided = (
         f"protocol {images.protocol}, {'whole groups' if by_group else 'images'} divided with seed "
-        f"{seed}: {len(chosen)} to train, {len(kept)}{thinned} "
+        f"{seed}: {len(chosen)} to train{equal}, {len(judged)}{thinned} "
         f"{'validation' if images.judge == 'val' else 'test'} images judged"
     )
     return Splits(
-        whole.select(chosen),
+        _only_classes(whole.select(chosen), kept),
         None,
-        judged_of.select(kept),
+        _only_classes(judged_of.select(judged), kept),
         replace(splits.provenance, divided=divided),
     )
+
+
+def _sides(splits: Splits, images: CellImages) -> tuple[ImageSet, ImageSet | None]:
+    """The images to train on, and the published part to judge on, where the protocol has one."""
+    if images.protocol == "paper":
+        return splits.merged(), None
+    if splits.test is None:
+        raise ValueError('protocol "standard" needs a data set with official train and test parts')
+    if images.by_group:
+        raise ValueError('protocol "standard" keeps the official parts: by_group must be false')
+    return splits.train, splits.val if images.judge == "val" else splits.test
+
+
+def _choose(
+    whole: ImageSet, available: torch.Tensor, images: CellImages, total: int
+) -> torch.Tensor:
+    """Indices of the training images among the available ones; a share is one of `total`."""
+    wanted = images.train_images
+    count = wanted if isinstance(wanted, int) else int(wanted * total)
+    if images.equal_classes:
+        labels = whole.labels[available]
+        each = count // len(labels.unique())
+        if each < 1:
+            raise ValueError(f"train_images={count}: must be at least one for each class")
+        parts = [available[labels == label] for label in labels.unique()]
+        drawn = [_draw(whole, p, each, images.seed, False) if each < len(p) else p for p in parts]
+        return torch.cat(drawn).sort().values
+    if count > len(available):
+        raise ValueError(f"train_images={count}: there are {len(available)} to draw from")
+    if count == len(available):
+        return available
+    return _draw(whole, available, count, images.seed, False)
+
+
+def _of_classes(images: ImageSet, kept: tuple[str, ...]) -> torch.Tensor:
+    """Indices of the images of the classes `kept`, of all if none is named."""
+    if not kept:
+        return torch.arange(len(images))
+    return torch.isin(images.labels, _numbers(images, kept)).nonzero()[:, 0]
+
+
+def _only_classes(images: ImageSet, kept: tuple[str, ...]) -> ImageSet:
+    """Images that are of the classes `kept` alone, with these as the classes."""
+    if not kept:
+        return images
+    labels = (images.labels[:, None] == _numbers(images, kept)).long().argmax(1)
+    return replace(images, labels=labels, classes=kept)
+
+
+def _numbers(images: ImageSet, kept: tuple[str, ...]) -> torch.Tensor:
+    for name in kept:
+        if name not in images.classes:
+            raise ValueError(
+                f"classes_kept: {name!r} is not among the classes {', '.join(images.classes)}"
+            )
+    return torch.tensor([images.classes.index(name) for name in kept])
 
 
 def _draw(

@@ -33,7 +33,9 @@ class DataEntry:
         file: name of one file in the data root that holds it, where it is not a published set.
         options: further options of the source.
         image_size, channels, classes, images: what it is, for estimates of time.
-        train_images: how many images train in each regime, as a number or a share of all images.
+        train_images: how many images train in each regime: a number, a share of all images, or
+            `{ per_class = 10 }` for so many of each class, or all of a class that has fewer.
+        classes_kept: names of the classes that are used; empty for all.
         augment: what augmentation "aug" does to the training images.
         by_group: keep whole groups (slides, patients) on one side of the division.
         train: training settings for this set, such as its batch size.
@@ -47,9 +49,17 @@ class DataEntry:
     train_images: dict[str, Any]
     file: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    classes_kept: tuple[str, ...] = ()
     augment: tuple[AugmentName, ...] = ("rotate",)
     by_group: bool = False
     train: dict[str, Any] = field(default_factory=dict)
+
+    def size(self, regime: str) -> tuple[int | float, bool]:
+        """(how many images train, as a number or a share; whether the classes share them equally)."""
+        size = self.train_images[regime]
+        if isinstance(size, Mapping):
+            return size["per_class"] * self.classes, True
+        return size, False
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,11 @@ class Method:
         model: name of the model, for all other rows.
         options: of the model.
         train: training settings of this row; where nothing is said, the model's own.
+        train_on: further ones by the name of a data set, such as a learning rate chosen for it.
         data: settings of the images, such as `interpolation` or `augment`.
+        recommended: train with the settings that `besselnet train` gives to these images, in place of
+            those of recipe, regime, data set and column; `options`, `train`, `train_on` and `data` rule.
+            In "noaug" and "upright" columns the training images still stay as they are.
     """
 
     method: str
@@ -69,7 +83,9 @@ class Method:
     model: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
+    train_on: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
+    recommended: bool = False
 
     @property
     def label(self) -> str:
@@ -224,6 +240,11 @@ def _check(recipe: Recipe) -> Recipe:
                 f"its options: {', '.join(info.options) or 'none'}"
             )
         _check_train(method.train, f"{where}.train")
+        for name, table in method.train_on.items():
+            _check_train(table, f"{where}.train_on.{name}")
+            if name not in recipe.data:
+                known = ", ".join(recipe.data)
+                raise ValueError(f"{where}.train_on: no [data.{name!r}]; there are {known}")
         from_dict(DataConfig, method.data, f"{where}.data.")
         for key in ("source", "root", "seed", "options"):
             if key in method.data:
@@ -245,13 +266,19 @@ def _check_data(name: str, entry: DataEntry) -> None:
     where = f"data.{name}"
     _check_train(entry.train, f"{where}.train")
     for regime, size in entry.train_images.items():
-        whole = isinstance(size, int) and not isinstance(size, bool) and size >= 1
+        equal = isinstance(size, Mapping) and size.keys() == {"per_class"}
+        number = size["per_class"] if equal else size
+        whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
         share = isinstance(size, float) and 0 < size < 1
         if not (whole or share):
             raise ValueError(
                 f"{where}.train_images.{regime}={size!r}: must be a number of images or a share "
-                "in (0, 1)"
+                "in (0, 1) or { per_class = number }"
             )
+    if entry.classes_kept and entry.classes != len(entry.classes_kept):
+        raise ValueError(
+            f"{where}.classes={entry.classes}: must be {len(entry.classes_kept)}, as many as classes_kept"
+        )
 
 
 def _check_column(recipe: Recipe, column: Column, where: str) -> None:

@@ -40,6 +40,19 @@ _RESULT: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("accuracy", "seconds.training"), _NUMBER),
     **dict.fromkeys(("notes", "curve.epoch", "curve.step", "curve.seconds"), _LIST),
 }
+# What newer results have, and older ones may lack.
+_ROTATION = ("black_corners", "reflected_borders", "quarter_turns")
+_OPTIONAL: dict[str, dict[str, tuple[Any, str]]] = {
+    "rotation": {
+        "rotation": _OBJECT,
+        **{f"rotation.{k}": _NUMBER for k in _ROTATION},
+    },
+    "recommendation": {
+        "recommendation": _OBJECT,
+        "recommendation.reason": _TEXT,
+        **{f"recommendation.{k}": _OBJECT for k in ("images", "model", "train")},
+    },
+}
 _FAILURE: dict[str, tuple[Any, str]] = {"error": _TEXT, "attempts": _COUNT}
 
 
@@ -127,10 +140,12 @@ class Store:
         if result is None:
             return
         try:
-            changes = changed_settings(_complete(result["config"]), cell.settings())
+            changes = changed_settings(_complete(result["config"]), _complete(cell.settings()))
         except ValueError as error:
             changes = [str(error)]
-        changes = changes or _changed_defaults(cell, result["model"].get("options", {}))
+        # Recommended options of a model are no defaults.
+        if not changes and cell.over_recommended is None:
+            changes = _changed_defaults(cell, result["model"].get("options", {}))
         if changes:
             raise ValueError(
                 f"{self.result_path(cell.key)} was made with other settings "
@@ -146,9 +161,10 @@ class Store:
 def _complete(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a result, with the defaults of those that are newer than the result."""
     kinds = {"images": CellImages, "model": ModelConfig, "train": TrainConfig}
-    return {
+    parts = {
         name: to_dict(from_dict(kind, config[name], f"{name}.")) for name, kind in kinds.items()
     }
+    return {**parts, "recommended": config.get("recommended", False)}
 
 
 def _changed_defaults(cell: Cell, built_with: Mapping[str, Any]) -> list[str]:
@@ -198,6 +214,13 @@ def _read_result(path: Path) -> dict[str, Any] | None:
         raise ValueError(f"{path}: 'model.options' must be an object")
     if not isinstance(values["config"]["model"].get("name", ""), str):
         raise ValueError(f"{path}: 'config.model.name' must be a text")
+    for name, kinds in _OPTIONAL.items():
+        if name in values:
+            check_keys(path, values, kinds)
+    for name in _ROTATION if "rotation" in values else ():
+        share = values["rotation"][name]
+        if not 0 <= share <= 1:
+            raise ValueError(f"{path}: 'rotation.{name}' is {share!r}, must be in [0, 1]")
     curve = values["curve"]
     for name, numbers in curve.items():
         good = isinstance(numbers, list) and len(numbers) == len(curve["epoch"]) > 0

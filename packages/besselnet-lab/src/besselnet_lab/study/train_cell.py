@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,23 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import besselnet_lab
 from besselnet.atomic import write_json
-from besselnet.data import ImageSet, Provenance
+from besselnet.data import ImageSet, Provenance, Splits
 from besselnet.models import count_parameters
 from besselnet.nn import evaluating
 from besselnet.testing import QUARTER_TURNS, equivariance_error
-from besselnet.train import Run, describe_environment, source_digest, train_run
+from besselnet.train import (
+    Run,
+    RunConfig,
+    describe_environment,
+    make_config,
+    source_digest,
+    to_dict,
+    train_run,
+)
 from besselnet.untrusted import read_json
 from besselnet_lab.study.cells import Cell
 from besselnet_lab.study.images import load_images
+from besselnet_lab.study.rotation import rotation_agreement
 from besselnet_lab.study.store import RESULT_FORMAT, Store, now
 
 __all__ = ["describe_failure", "environment", "fill_cell", "train_cell"]
@@ -32,6 +42,8 @@ __all__ = ["describe_failure", "environment", "fill_cell", "train_cell"]
 _BEGUN = "cell.json"
 # Judged images on which the rotations of a trained network are tried.
 _PROBES = 16
+# Settings of data that the cell alone decides.
+_IMAGES_OF_THE_CELL = ("source", "root", "image_size", "seed", "options")
 # Six digits are more than a curve needs, and keep the files small.
 _DIGITS = 6
 
@@ -62,7 +74,10 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
     write_json(folder / _BEGUN, _begun_with(cell))
     splits = load_images(cell.images)
     assert splits.test is not None  # the judged images
-    run = train_run(cell.config, folder, images=splits, resume=True, quiet=True)
+    config, reason = cell.config, None
+    if cell.over_recommended is not None:
+        config, reason = _recommended(cell, splits, cell.over_recommended)
+    run = train_run(config, folder, images=splits, resume=True, quiet=True)
     results = run.results()["test"]
     curve = _curve(folder / "metrics.csv")
     return {
@@ -76,17 +91,37 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
         "data": str(splits.provenance),
         "notes": _notes(cell, splits.provenance),
         "model": _describe(run, splits.test),
+        "rotation": rotation_agreement(run.model, splits.test),
         "seconds": {
             "training": round(sum(curve["seconds"]), 3),
             "last_session": round(time.monotonic() - started, 3),
         },
         "finished": now(),
         "config": cell.settings(),
+        **({} if reason is None else {"recommendation": _describe_recommended(config, reason)}),
         "environment": environment(),
         "curve": curve,
         "classes": results["classes"],
         "confusion": results["confusion"],
     }
+
+
+def _recommended(cell: Cell, splits: Splits, over: Mapping[str, Any]) -> tuple[RunConfig, str]:
+    """The settings that `besselnet train` gives to the images, under those of the cell; and why."""
+    from besselnet.train import recommend_settings
+
+    data, model = to_dict(cell.config.data), to_dict(cell.config.model)
+    images = {name: data[name] for name in _IMAGES_OF_THE_CELL}
+    given = {"data": {**images, **over["data"]}, "model": model, "train": over["train"]}
+    found = recommend_settings(splits, cell.config.model.name, given)
+    return make_config(found.settings, given), found.reason
+
+
+def _describe_recommended(config: RunConfig, reason: str) -> dict[str, Any]:
+    """What was recommended, with the cell's own settings over it, in the parts of a cell's settings."""
+    parts = to_dict(config)
+    images = {k: v for k, v in parts["data"].items() if k not in _IMAGES_OF_THE_CELL}
+    return {"reason": reason, "images": images, "model": parts["model"], "train": parts["train"]}
 
 
 @functools.cache
