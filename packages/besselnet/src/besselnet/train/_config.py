@@ -32,6 +32,9 @@ RUN_FORMAT = 2
 LEAST_WEIGHT = 1e-30
 
 T = TypeVar("T")
+Augment = Literal[
+    "rotate", "reflect", "scale", "shift", "brightness", "contrast", "colour", "erase"
+]
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -103,15 +106,17 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which images, and how they are rotated and reflected while training."""
+    """Which images, and how they are changed while training."""
 
     source: str = _setting("", "name of a data set, or path of a folder or file of images")
     root: str | None = _setting(None, "folder for downloads; unset: the user's cache")
     image_size: int | None = _setting(None, "resize images to this; unset: as they are")
     seed: int = _setting(0, "fixes the split into train, validation and test")
-    augment: tuple[Literal["rotate", "reflect"], ...] = _setting(
-        (), "random rotations and reflections of the training images"
+    augment: tuple[Augment, ...] = _setting((), "random changes of the training images")
+    border: Literal["zeros", "reflect"] = _setting(
+        "zeros", "what lies outside of an image that is rotated, scaled or shifted"
     )
+    balance: bool = _setting(False, "draw training images so that every class is seen as often")
     interpolation: Literal["cubic", "bilinear", "nearest"] = _setting(
         "cubic", "how rotated images are sampled, in training and in `evaluate --rotated`"
     )

@@ -183,7 +183,7 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         "rotate": Rotate(config.data.interpolation),
         "reflect": Reflect(),
     }
-    augment = Compose([known[name] for name in config.data.augment])
+    augment = Compose([known[name] for name in config.data.augment if name in known])
 
     def batches(part: ImageSet, training: bool) -> Batches:
         size = config.train.batch_size
