@@ -18,7 +18,7 @@ from besselnet.data._registry import (
     load_data,
     register_data,
 )
-from besselnet.data._split import divide, split_indices, stratified_split
+from besselnet.data._split import divide, fold_splits, split_indices, stratified_split
 
 __all__ = [
     "Augmentation",
@@ -36,6 +36,7 @@ __all__ = [
     "decode_image",
     "divide",
     "fetch_data",
+    "fold_splits",
     "image_files",
     "iter_images",
     "list_data",

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from besselnet._pixels import counted
-from besselnet.checks import check_number
+from besselnet.checks import check_count, check_number
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 
 # Of a sum of shares.
@@ -166,3 +166,24 @@ def divide(
     shown = "/".join(f"{share:g}" for share in shares)
     how = f"{unit} divided {shown}, seed {seed}"
     return Splits(train, val, test, Provenance(data_set, divided=how))
+
+
+def fold_splits(
+    imageset: ImageSet, folds: int, seed: int, by_group: bool | None = None
+) -> list[Splits]:
+    """The set divided into `folds` parts: split i tests on part i and trains on all others.
+
+    Every image is tested once. Parts have the class proportions of the whole. `by_group=None` keeps groups
+    together where there are groups.
+    """
+    check_count("folds", folds, least=2, most=len(imageset))
+    whole_groups = imageset.groups is not None if by_group is None else by_group
+    groups = imageset.groups if whole_groups else None
+    tests = split_indices(imageset.labels, [1 / folds] * folds, seed, groups)
+    splits = []
+    for test in tests:
+        rest = torch.ones(len(imageset), dtype=torch.bool)
+        rest[test] = False
+        train = imageset.select(rest.nonzero()[:, 0])
+        splits.append(Splits(train, test=imageset.select(test)))
+    return splits
