@@ -168,10 +168,54 @@ def test_models_are_listed_with_whole_names_and_the_first_to_start_with(call, mo
 def test_training_prints_plain_lines_and_what_comes_next(call, images, tmp_path):
     code, output, _ = call("train", images, "--out", tmp_path / "run", *QUICK)
     assert code == 0
-    lines = output.splitlines()
+    reason, time_needed, *lines = output.splitlines()
+    assert reason.startswith("24 images, 2 classes, 10 x 10: ")
+    assert time_needed.startswith("training 2 epochs, 6 steps: about ")
     assert [line.split("  ")[0] for line in lines[:2]] == ["epoch 1/2", "epoch 2/2"]
     assert lines[-1].endswith(f"next: besselnet evaluate {tmp_path / 'run'} --rotated")
     assert all(line.isprintable() for line in lines)
+
+
+def test_the_images_choose_what_is_not_given_and_settings_show_it(call, images):
+    def listed(*arguments):
+        output = call("train", *arguments, "--model", "toy", "--settings")[1]
+        return dict(line.split()[:2] for line in output.splitlines())
+
+    chosen, usual = listed(images), listed()
+    assert chosen["train.epochs"] != usual["train.epochs"]
+    assert (chosen["data.border"], usual["data.border"]) == ('"reflect"', '"zeros"')
+    assert listed(images, "--set", "train.epochs=3")["train.epochs"] == "3"
+
+
+def test_folds_are_trained_told_and_resumed(call, images, tmp_path):
+    out = tmp_path / "out"
+    code, output, _ = call("train", images, "--folds", "2", "--out", out, *QUICK)
+    assert code == 0
+    assert output.startswith("24 images")
+    assert [line for line in output.splitlines() if line.startswith("fold ")] == [
+        "fold 1 of 2",
+        "fold 2 of 2",
+    ]
+    assert "95% confidence interval" in output
+    (out / "folds.json").unlink()
+    code, again, _ = call("train", "--out", out, "--resume")
+    assert code == 0
+    assert again.count("already finished") == 2
+    assert again.splitlines()[-3:] == output.splitlines()[-3:]
+    assert (out / "folds.json").exists()
+    assert call("evaluate", out / "fold-2")[0] == 0
+
+
+def test_a_rate_is_suggested_and_nothing_is_trained(call, images, tmp_path):
+    out = tmp_path / "run"
+    code, output, _ = call("train", images, "--find-rate", "--out", out, *QUICK)
+    assert code == 0
+    assert "suggested learning rate" in output
+    assert {path.name for path in out.iterdir()} == {"rates.json", "rates.png", ".lock"}
+    suggestion = output.split("--set train.learning_rate=")[1].strip()
+    # The folder is still free for a run.
+    rate = ["--set", f"train.learning_rate={suggestion}"]
+    assert call("train", images, "--out", out, *QUICK, *rate)[0] == 0
 
 
 def test_a_recipe_file_and_the_command_line_add_up(call, images, tmp_path, monkeypatch):
@@ -362,6 +406,17 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
             "train.epochs: 2 -> 5",
         ),
         "nothing to resume": (["train", "--out", folder / "no", "--resume"], "not a run folder"),
+        "one fold": (["train", images, "--folds", "1", *out], "folds=1"),
+        "more folds than images": (["train", images, "--folds", "99", *QUICK, *out], "folds=99"),
+        "folds in processes": (
+            ["train", images, "--folds", "2", "--devices", "2", *QUICK, *out],
+            "in one process",
+        ),
+        "folds of a run": (
+            ["train", "--out", trained, "--resume", "--folds", "2"],
+            "already holds a run",
+        ),
+        "rate of folds": (["train", images, "--find-rate", "--folds", "2"], "--find-rate"),
         "resume what": (["train", images, "--resume"], "which run to resume?"),
         "loss not finite": (
             ["train", images, *out, *QUICK, "--set", "train.learning_rate=1e30"],
