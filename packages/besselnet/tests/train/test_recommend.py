@@ -79,6 +79,10 @@ def test_augmentation_follows_channels_symmetry_and_ground():
     )
     assert "reflect" in mirrored.settings["data"]["augment"]
     assert "reflect" in recommended(some(), "bcnn_o2").data.augment
+    # Rotated images would answer what this network asks of the data.
+    assert not {"rotate", "reflect", "scale"} & {
+        *recommended(some(), "besselnet_gated").data.augment
+    }
     assert grey.border == "reflect"
     assert recommended(some(black=True)).data.border == "zeros"
 

@@ -24,7 +24,7 @@ FEWEST_EPOCHS, MOST_EPOCHS = 10, 300
 # Images in a batch, from this number of training images on.
 BATCH_SIZES = {0: 16, 5_001: 32, 20_001: 64}
 # Mirror images can be another class (spirals, letters): only for networks that cannot tell them apart.
-MOVES = ("rotate", "scale", "shift")
+MOVES, HARMLESS_MOVES = ("rotate", "scale", "shift"), ("shift",)
 # Of pictures that fill their frame, and of objects on a ground, which says how bright "black" is.
 LIGHT, LIGHT_ON_GROUND = ("brightness", "contrast"), ("contrast",)
 COLOUR_CHANNELS = 3
@@ -99,7 +99,7 @@ def _choices(
     options = {**info.options, **model.get("options", {})}
     mirrored = options.get("symmetry", info.symmetry) == "O(2)"
     augment = [
-        *MOVES,
+        *(MOVES if info.augmentable else HARMLESS_MOVES),
         *(("reflect",) if mirrored else ()),
         *(LIGHT if ground is None else LIGHT_ON_GROUND),
         *(("colour",) if images.channels >= COLOUR_CHANNELS else ()),
