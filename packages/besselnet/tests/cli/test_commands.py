@@ -130,7 +130,9 @@ def test_settings_are_listed_with_the_values_that_the_model_gets(call):
 def test_training_prints_plain_lines_and_what_comes_next(call, images, tmp_path):
     code, output, _ = call("train", images, "--out", tmp_path / "run", *QUICK)
     assert code == 0
-    lines = output.splitlines()
+    reason, time_needed, *lines = output.splitlines()
+    assert reason.startswith("24 images, 2 classes, 10 x 10: ")
+    assert time_needed.startswith("training 2 epochs, 6 steps: about ")
     assert [line.split("  ")[0] for line in lines[:2]] == ["epoch 1/2", "epoch 2/2"]
     assert lines[-1].endswith(f"next: besselnet evaluate {tmp_path / 'run'} --rotated")
     assert all(line.isprintable() for line in lines)
@@ -331,6 +333,17 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
             "train.epochs: 2 -> 5",
         ),
         "nothing to resume": (["train", "--out", folder / "no", "--resume"], "not a run folder"),
+        "one fold": (["train", images, "--folds", "1", *out], "folds=1"),
+        "more folds than images": (["train", images, "--folds", "99", *QUICK, *out], "folds=99"),
+        "folds in processes": (
+            ["train", images, "--folds", "2", "--devices", "2", *QUICK, *out],
+            "in one process",
+        ),
+        "folds of a run": (
+            ["train", "--out", trained, "--resume", "--folds", "2"],
+            "already holds a run",
+        ),
+        "rate of folds": (["train", images, "--find-rate", "--folds", "2"], "--find-rate"),
         "resume what": (["train", images, "--resume"], "which run to resume?"),
         "loss not finite": (
             ["train", images, *out, *QUICK, "--set", "train.learning_rate=1e30"],

@@ -15,8 +15,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics.classification import MulticlassF1Score
 
 from besselnet.train._config import TrainConfig
-from besselnet.train._fit import CHECKPOINT_NAME, NonFiniteLoss, _describe, fit
+from besselnet.train._fit import CHECKPOINT_NAME, NonFiniteLoss, fit
+from besselnet.train._history import describe_epoch
 from besselnet.train._optimise import CrossEntropy, learning_rate
+from besselnet.train._pace import training_pace
 from besselnet.train._process import Interrupted
 from train.toys import ToyBatches, same, toy_model, weights_of
 
@@ -130,6 +132,38 @@ def test_the_moving_average_is_the_result_and_is_what_validation_sees():
         loss = F.cross_entropy(model.eval()(data.images), data.labels)
     # The mean over batches of float32 means against one float32 mean.
     assert history.rows[-1]["val_loss"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_the_moving_average_has_the_buffers_of_the_network_itself():
+    model, plain = toy_model(0.0), toy_model(0.0)
+    fit(model, ToyBatches(), None, quick(ema_decay=0.99))
+    fit(plain, ToyBatches(), None, quick())
+    assert same(dict(model.named_buffers()), dict(plain.named_buffers()))
+
+
+class Indexed(ToyBatches):
+    """Batches that can be drawn one by one."""
+
+    def __getitem__(self, index):
+        return list(self)[index]
+
+
+def test_the_time_is_announced_and_the_announcement_changes_nothing(capsys):
+    models = [toy_model() for _ in range(3)]
+    before = weights_of(models[0])
+    batches = Indexed()
+    pace = training_pace(models[0], batches, batches, quick(), CrossEntropy())
+    assert pace.batch > 0
+    assert pace.validation > 0
+    assert same(weights_of(models[0]), before)
+    fit(models[1], Indexed(), ToyBatches(), quick())
+    told = capsys.readouterr().out.splitlines()[0]
+    epochs = quick().epochs
+    assert told.startswith(f"training {epochs} epochs, {4 * epochs} steps: about ")
+    fit(models[2], Indexed(), ToyBatches(), quick(), quiet=True)
+    assert same(weights_of(models[1]), weights_of(models[2]))
+    # These could not be drawn without a trace.
+    assert training_pace(models[0], ToyBatches(), None, quick(), CrossEntropy()) is None
 
 
 class Numbered(ToyBatches):
@@ -316,11 +350,11 @@ def test_output_that_is_not_a_terminal_has_plain_lines(capsys):
 def test_the_line_of_an_epoch_fits_in_80_columns(loss):
     row = {"epoch": 100.0, "train_loss": loss, "train_accuracy": 1.0, "seconds": 4000.0}
     row |= {"val_loss": loss, "val_accuracy": 0.98765}
-    line = _describe(row, 100, "12h40m left")
+    line = describe_epoch(row, 100, "12h40m left")
     assert len(line) <= 80
     assert line.startswith("epoch 100/100  train loss ")
     assert line.endswith(" acc 98.8%  12h40m left")
-    assert _describe(row, 100, "").endswith("  1h06m")
+    assert describe_epoch(row, 100, "").endswith("  1h06m")
 
 
 class Short(ToyBatches):

@@ -13,6 +13,8 @@ from besselnet.drawing import (
     draw_curves,
     draw_feature_maps,
     draw_filters,
+    draw_folds,
+    draw_rates,
     draw_rotated,
     learned_filters,
     write_figure,
@@ -49,9 +51,11 @@ def feature_maps(path):
         lambda path: draw_confusion(path, torch.tensor([[3, 1], [0, 4]]), ["cats", "dogs"]),
         lambda path: draw_rotated(path, dict.fromkeys("abcdefghij", CURVE)),
         lambda path: draw_filters(path, torch.randn(3, 3, 5, 5)),
+        lambda path: draw_rates(path, [1e-4, 1e-3, 1e-2], [2.0, 1.0, 9.0], 1e-3),
+        lambda path: draw_folds(path, [0.8, 0.9, 1.0], 0.9, (0.85, 0.95)),
         feature_maps,
     ],
-    ids=["curves", "confusion", "rotated", "filters", "feature maps"],
+    ids=["curves", "confusion", "rotated", "filters", "rates", "folds", "feature maps"],
 )
 def test_every_picture_is_a_thousand_pixels_wide(tmp_path, draw):
     draw(tmp_path / "a.png")

@@ -56,7 +56,8 @@ class Cell:
         channels, classes, train_images, judged_images: what the images are and how many, for estimates
             of time.
         over_recommended: with recommended settings, what the recipe puts over them: sections `data` and
-            `train`. `config` then has the model's own settings in their place, for estimates of time.
+            `train`, and names of augmentations that are taken away or added, in `augment`. `config` then has
+            the model's own settings in their place, for estimates of time.
     """
 
     key: CellKey
@@ -160,9 +161,12 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
     over_recommended = None
     if method.recommended:
         train = own
+        # What the network is to be invariant to, it may not see where images are upright in training; mirror
+        # images, where they stay in their class.
+        without = () if augmented else ("rotate", "reflect")
+        further = tuple(name for name in images.augment if name == "reflect")
         over_recommended = {"data": dict(method.data), "train": own}
-        if not augmented:
-            over_recommended["data"].setdefault("augment", [])
+        over_recommended["augment"] = {"without": without, "further": further}
     else:
         regime_train = recipe.regimes.get(regime, {})
         train = {**recipe.train, **regime_train, **entry.train, **column.train, **own}

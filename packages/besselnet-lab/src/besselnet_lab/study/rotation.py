@@ -1,18 +1,15 @@
 """How often a trained network gives the same answer for an image and its rotated copies."""
 
-import math
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from besselnet.data import Batches, ImageSet
-from besselnet.functional import rotate_images
 from besselnet.train import evaluate_rotated
 
-__all__ = ["rotate_reflected", "rotation_agreement"]
+__all__ = ["rotation_agreement"]
 
 _MOST_IMAGES = 500
 _BATCH = 50
@@ -29,8 +26,8 @@ def rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any]:
     """
     count = min(_MOST_IMAGES, len(judged))
     few = judged.select(torch.linspace(0, len(judged) - 1, count).round().long())
-    black = _agreement(model, few, rotate_images)
-    reflected = _agreement(model, few, rotate_reflected)
+    black = _agreement(model, few, "black")
+    reflected = _agreement(model, few, "reflect")
     quarters = [share for i, share in enumerate(black) if i and i % (_ANGLES // 4) == 0]
     return {
         "images": count,
@@ -43,17 +40,8 @@ def rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any]:
     }
 
 
-def rotate_reflected(images: Tensor, degrees: Tensor) -> Tensor:
-    """`rotate_images` with the image reflected at its borders outside of the frame."""
-    height, width = images.shape[-2:]
-    # A corner lies at sqrt(2) times half a side; eight more pixels for the spline.
-    side = min(height, width) - 1
-    margin = min(side, math.ceil((math.sqrt(2) - 1) / 2 * max(height, width)) + 8)
-    padded = F.pad(images, (margin, margin, margin, margin), mode="reflect")
-    rotated = rotate_images(padded, degrees)
-    return rotated[..., margin : margin + height, margin : margin + width]
-
-
-def _agreement(model: nn.Module, images: ImageSet, rotate: Any) -> list[float]:
-    found = evaluate_rotated(model, Batches(images, _BATCH), rotate, angles=_ANGLES)
+def _agreement(
+    model: nn.Module, images: ImageSet, border: Literal["black", "reflect"]
+) -> list[float]:
+    found = evaluate_rotated(model, Batches(images, _BATCH), angles=_ANGLES, border=border)
     return [round(share, 6) for share in found.agreement]

@@ -26,6 +26,7 @@ from besselnet.train import (
     RunConfig,
     describe_environment,
     make_config,
+    recommend_settings,
     source_digest,
     to_dict,
     train_run,
@@ -108,12 +109,15 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
 
 def _recommended(cell: Cell, splits: Splits, over: Mapping[str, Any]) -> tuple[RunConfig, str]:
     """The settings that `besselnet train` gives to the images, under those of the cell; and why."""
-    from besselnet.train import recommend_settings
-
     data, model = to_dict(cell.config.data), to_dict(cell.config.model)
     images = {name: data[name] for name in _IMAGES_OF_THE_CELL}
     given = {"data": {**images, **over["data"]}, "model": model, "train": over["train"]}
     found = recommend_settings(splits, cell.config.model.name, given)
+    names = found.settings["data"].get("augment")
+    if names is not None:
+        change = over["augment"]
+        kept = [name for name in names if name not in (*change["without"], *change["further"])]
+        found.settings["data"]["augment"] = [*kept, *change["further"]]
     return make_config(found.settings, given), found.reason
 
 

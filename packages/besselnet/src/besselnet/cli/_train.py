@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from besselnet import train as training
 from besselnet._pixels import counted
 from besselnet.cli._program import Device, Json, RunFolder
+from besselnet.data import Splits
 from besselnet.models import list_models
 
 DEFAULT_MODEL = list_models()[0]
@@ -60,6 +62,12 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out where it stopped.")
     ] = False,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validate: train so many networks, test every image.")
+    ] = None,
+    find_rate: Annotated[
+        bool, typer.Option("--find-rate", help="Suggest a learning rate, draw rates.png, and stop.")
+    ] = False,
     devices: Annotated[int | None, typer.Option(help="Processes (GPUs) on each machine.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Machines.")] = None,
     settings: Annotated[
@@ -75,6 +83,9 @@ def train(
 ) -> None:
     """Train a network on a data set or a folder of images.
 
+    What you do not set is chosen from the images: epochs, batch size, augmentation and more. One line
+    says what and why, another how long the training takes.
+
     Examples:
 
         besselnet train photos/ --out runs/photos
@@ -87,22 +98,38 @@ def train(
 
         besselnet train --settings --model cnn
 
+        besselnet train photos/ --folds 5 --out runs/photos-folds
+
+        besselnet train photos/ --find-rate
+
         besselnet train galaxy10 --devices 4
 
         torchrun --nproc-per-node 4 -m besselnet train galaxy10
     """
+    if resume and out is None:
+        raise ValueError("which run to resume? Give its folder: --out RUN")
+    if find_rate and (resume or folds is not None):
+        raise ValueError("--find-rate does not train: leave out --resume and --folds")
     layers: list[Any] = []
-    if resume and out is not None and ((out / "config.json").exists() or data is None):
-        layers.append(training.read_run_config(out))
+    # A folder that is filled already keeps its settings.
+    filled = out is not None and any(path.exists() for path in _configs(out))
+    if resume and out is not None and (filled or data is None):
+        layers.append(_read_config(out))
     if config is not None:
         layers.append(config)
     if data is not None:
         layers.append({"data": {"source": data}})
+    if folds is not None:
+        layers.append({"data": {"folds": folds}})
     if model is not None:
         layers.append({"model": {"name": model}})
     processes = {"devices": devices, "nodes": nodes}
     layers.append({"train": {key: n for key, n in processes.items() if n is not None}})
-    run_config = training.make_config(*layers, settings=settings or [])
+    settings = settings or []
+    run_config, images, reason = training.make_config(*layers, settings=settings), None, ""
+    if run_config.data.source and (find_rate or not filled):
+        run_config, images, found = training.recommend_config(*layers, settings=settings)
+        reason = found.reason
     if show_settings:
         for key, value, meaning in training.describe_settings(run_config):
             typer.echo(f"{key:<28} {value:<12} {meaning}")
@@ -111,11 +138,17 @@ def train(
         raise ValueError(
             "what to train on? Give DATA: a data set, a folder of images or an .npz file"
         )
-    if resume and out is None:
-        raise ValueError("which run to resume? Give its folder: --out RUN")
     folder = out or training.default_folder(run_config)
+    if reason and training.is_first_process():
+        typer.echo(reason)
+    if find_rate:
+        _find_rate(run_config, folder, images)
+        return
     try:
-        run = training.train_run(run_config, folder, resume=resume)
+        if run_config.data.folds is not None and run_config.data.fold is None:
+            _train_folds(run_config, folder, images, resume)
+            return
+        run = training.train_run(run_config, folder, images=images, resume=resume)
     except training.Interrupted as stop:
         again = f"continue with: besselnet train --out {folder} --resume"
         raise training.Interrupted(f"{stop}; {again}", stop.signal_number) from None
@@ -125,6 +158,46 @@ def train(
                 f"{part} accuracy {100 * result['accuracy']:.2f}%  loss {result['loss']:.4f}"
             )
         typer.echo(f"saved in {folder}; next: besselnet evaluate {folder} --rotated")
+
+
+def _configs(folder: Path) -> tuple[Path, Path]:
+    """Where a folder says what it was filled with: that of a run, that of folds."""
+    return folder / "config.json", folder / "fold-1" / "config.json"
+
+
+def _read_config(folder: Path) -> training.RunConfig:
+    of_run, of_folds = _configs(folder)
+    if of_folds.exists() and not of_run.exists():
+        return training.read_folds_config(folder)
+    return training.read_run_config(folder)
+
+
+def _train_folds(
+    config: training.RunConfig, folder: Path, images: Splits | None, resume: bool
+) -> None:
+    found = training.train_folds(config, folder, images=images, resume=resume)
+    accuracies = found.accuracies
+    typer.echo(
+        f"mean accuracy {fmean(accuracies):.2%}, standard deviation {found.spread:.2%} over "
+        f"{len(accuracies)} folds"
+    )
+    low, high = found.interval
+    typer.echo(
+        f"accuracy on all {counted(sum(found.images), 'image')} {found.accuracy:.2%}, 95% confidence "
+        f"interval {low:.2%} to {high:.2%}"
+    )
+    typer.echo(
+        f"saved in {folder}: folds.json, folds.png, and the runs fold-1 to fold-{len(accuracies)}"
+    )
+
+
+def _find_rate(config: training.RunConfig, folder: Path, images: Splits | None) -> None:
+    curve = training.find_run_rate(config, folder, images=images)
+    limit = "" if curve.diverged is None else f" (the loss diverges at {curve.diverged:.1e})"
+    typer.echo(f"suggested learning rate {curve.suggestion:g}{limit}")
+    typer.echo(
+        f"drawn in {folder / 'rates.png'}; use it: --set train.learning_rate={curve.suggestion:g}"
+    )
 
 
 def evaluate(

@@ -23,6 +23,7 @@ from besselnet.data._batches import Batches
 from besselnet.data._decode import decode_image, iter_images, resize_images
 from besselnet.data._download import Download
 from besselnet.data._files import cache_folder
+from besselnet.data._frame import frames_are_full, ground_colour
 from besselnet.data._imageset import ImageSet, Provenance, Splits
 from besselnet.data._registry import (
     DataSource,
@@ -59,6 +60,8 @@ __all__ = [
     "divide",
     "fetch_data",
     "fold_splits",
+    "frames_are_full",
+    "ground_colour",
     "image_files",
     "iter_images",
     "list_data",

@@ -98,6 +98,41 @@ def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
     write_figure(path, figure)
 
 
+def draw_rates(
+    path: str | Path, rates: Sequence[float], losses: Sequence[float], suggestion: float
+) -> None:
+    """The loss against the learning rate, and the rate that is suggested."""
+    figure = new_figure(3.2)
+    axes = figure.subplots()
+    axes.plot(rates, losses, **line_style(0)._replace(marker="")._asdict())
+    style = line_style(1)._replace(marker="")._asdict()
+    axes.axvline(suggestion, label=f"suggestion {suggestion:g}", **style)
+    axes.set(xscale="log", xlabel="learning rate", ylabel="loss (smoothed)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=SMALL)
+    write_figure(path, figure)
+
+
+def draw_folds(
+    path: str | Path,
+    accuracies: Sequence[float],
+    accuracy: float,
+    interval: tuple[float, float],
+) -> None:
+    """The accuracy of each fold, that of all images, and its confidence interval."""
+    figure = new_figure(3.2)
+    axes = figure.subplots()
+    numbers = range(1, len(accuracies) + 1)
+    axes.plot(numbers, accuracies, **line_style(0)._replace(linestyle="")._asdict(), label="folds")
+    style = line_style(1)._replace(marker="")
+    axes.axhline(accuracy, **style._asdict(), label=f"all images {accuracy:.1%}")
+    axes.axhspan(*interval, color=style.color, alpha=0.2, label="95% interval")
+    axes.set(xlabel="fold", ylabel="accuracy", xticks=numbers)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=SMALL)
+    write_figure(path, figure)
+
+
 def draw_filters(path: str | Path, filters: Tensor, most: int = 64) -> None:
     """Kernels (O, I, k, k) as grey images, channel by channel, each between minus and plus its
     largest value."""

@@ -323,6 +323,7 @@ class GatedNetwork(nn.Module):
     sizes="from 8 pixels",
     smallest_size=8,
     default_size=64,
+    augmentable=False,
 )
 def gated(
     *,

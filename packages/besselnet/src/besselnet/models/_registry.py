@@ -40,6 +40,8 @@ class ModelInfo:
         options: the name and default of everything `create_model` accepts beyond the three
             arguments that every model has.
         training: settings of training that suit it, by the names that `besselnet train` knows.
+        augmentable: whether rotated, reflected and scaled training images help it. They do not help a
+            network that asks the images for their symmetry.
     """
 
     name: str
@@ -52,6 +54,7 @@ class ModelInfo:
     options: Mapping[str, Any]
     build: Builder
     training: Mapping[str, Any] = field(default_factory=dict)
+    augmentable: bool = True
 
 
 class _NothingDrawn(TorchFunctionMode):
@@ -167,6 +170,7 @@ def register_model(
     fixed: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
+    augmentable: bool = True,
 ) -> Callable[[Builder], Builder]:
     """Add the decorated builder to the list of models.
 
@@ -178,8 +182,8 @@ def register_model(
     The builder's further keyword arguments become the options of the model and must have defaults, except
     those in `fixed`, which tell this model from others of the same builder; `defaults` gives this model's own
     defaults to some of them. `training` holds the settings of training that suit the model, where they
-    are not the usual ones. Without `summary`, the first line of the builder's docstring is used, and without
-    `default_size` the smallest size.
+    are not the usual ones; `augmentable` says whether rotated images help it. Without `summary`, the first
+    line of the builder's docstring is used, and without `default_size` the smallest size.
     """
     settings, own = dict(fixed or {}), dict(defaults or {})
 
@@ -208,6 +212,7 @@ def register_model(
             options=options,
             build=functools.partial(build, **settings, **own),
             training=dict(training or {}),
+            augmentable=augmentable,
         )
         return build
 

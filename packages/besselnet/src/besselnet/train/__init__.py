@@ -37,6 +37,7 @@ from besselnet.train._config import (
     describe_settings,
     from_dict,
     make_config,
+    merge_settings,
     override,
     read_config,
     to_dict,
@@ -51,6 +52,12 @@ from besselnet.train._evaluate import (
     evaluate_rotated,
 )
 from besselnet.train._fit import fit
+from besselnet.train._folds import (
+    CrossValidation,
+    read_folds_config,
+    train_folds,
+    wilson_interval,
+)
 from besselnet.train._history import History
 from besselnet.train._process import (
     Interrupted,
@@ -60,6 +67,8 @@ from besselnet.train._process import (
     launch,
 )
 from besselnet.train._progress import ProgressLog, in_words, watched
+from besselnet.train._rates import RateCurve, find_learning_rate, find_run_rate
+from besselnet.train._recommend import Recommendation, recommend_config, recommend_settings
 from besselnet.train._report import Prediction, evaluate_run, inspect_run, predict
 from besselnet.train._run import (
     Run,
@@ -76,6 +85,7 @@ if TYPE_CHECKING:
     from besselnet.train._metrics import EquivarianceError
 
 __all__ = [
+    "CrossValidation",
     "DataConfig",
     "EquivarianceError",
     "Evaluation",
@@ -86,6 +96,8 @@ __all__ = [
     "NonFiniteLoss",
     "Prediction",
     "ProgressLog",
+    "RateCurve",
+    "Recommendation",
     "RotatedEvaluation",
     "Run",
     "RunConfig",
@@ -103,6 +115,8 @@ __all__ = [
     "evaluate",
     "evaluate_rotated",
     "evaluate_run",
+    "find_learning_rate",
+    "find_run_rate",
     "fit",
     "from_dict",
     "in_words",
@@ -113,15 +127,21 @@ __all__ = [
     "load_run",
     "make_config",
     "measure_speed",
+    "merge_settings",
     "override",
     "predict",
     "read_config",
+    "read_folds_config",
     "read_run_config",
+    "recommend_config",
+    "recommend_settings",
     "source_digest",
     "time_in_turns",
     "to_dict",
+    "train_folds",
     "train_run",
     "watched",
+    "wilson_interval",
 ]
 
 

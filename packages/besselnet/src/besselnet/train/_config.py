@@ -118,11 +118,19 @@ class DataConfig:
     )
     border: Literal["zeros", "reflect"] = _setting("zeros", "what `augment` puts outside the frame")
     balance: bool = _setting(False, "draw every class equally often")
+    folds: int | None = _setting(None, "cross-validation: parts that all images are divided into")
+    fold: int | None = _setting(None, "the part that this run tests on, from 1; unset: see `folds`")
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "options of the data set"}
     )
 
     def __post_init__(self) -> None:
+        if self.folds is not None:
+            check_count("folds", self.folds, least=2)
+        if self.fold is not None:
+            if self.folds is None:
+                raise ValueError(f"fold={self.fold!r}: must be unset without folds")
+            check_count("fold", self.fold, most=self.folds)
         if self.image_size is not None:
             check_count("image_size", self.image_size, most=LARGEST_SIDE)
         check_seed(self.seed)
@@ -186,16 +194,24 @@ def make_config(
     >>> config.model.name, config.train.epochs
     ('besselnet_small', 5)
     """
-    merged: dict[str, Any] = {}
-    for layer in (*values, override({}, settings)):
-        if isinstance(layer, RunConfig):
-            layer = to_dict(layer)
-        merged = _merge(merged, read_config(layer) if isinstance(layer, str | Path) else layer)
+    merged = merge_settings(*values, settings=settings)
     config = from_dict(RunConfig, merged)
     model = replace(config.model, name=config.model.name or list_models()[0])
     training = {**model_info(model.name).training, **merged.get("train", {})}
     train = from_dict(TrainConfig, training, "train.")
     return resolve_options(replace(config, model=model, train=train))
+
+
+def merge_settings(
+    *values: RunConfig | Mapping[str, Any] | str | Path, settings: Iterable[str] = ()
+) -> dict[str, Any]:
+    """What the arguments of `make_config` say, and nothing else: nested settings, not yet checked."""
+    merged: dict[str, Any] = {}
+    for layer in (*values, override({}, settings)):
+        if isinstance(layer, RunConfig):
+            layer = to_dict(layer)
+        merged = _merge(merged, read_config(layer) if isinstance(layer, str | Path) else layer)
+    return merged
 
 
 def resolve_options(config: RunConfig) -> RunConfig:

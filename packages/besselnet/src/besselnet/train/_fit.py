@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -36,15 +36,17 @@ from besselnet.train._checkpoint import (
 from besselnet.train._config import TrainConfig, changed_settings, to_dict
 from besselnet.train._digest import ImagesDigest, changed_images
 from besselnet.train._evaluate import NonFiniteLoss, evaluate
-from besselnet.train._history import History, read_history
+from besselnet.train._history import History, describe_epoch, read_history
 from besselnet.train._optimise import (
     CrossEntropy,
     MovingAverage,
     learning_rate,
     make_optimizer,
 )
+from besselnet.train._pace import training_pace
 from besselnet.train._process import Interrupted, StopRequest, launch
-from besselnet.train._progress import ProgressLog, in_words
+from besselnet.train._progress import ProgressLog
+from besselnet.train._sized import SizedBatches
 from besselnet.untrusted import check_keys, reading
 
 if TYPE_CHECKING:
@@ -67,18 +69,6 @@ _DIGEST: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("images.shape", "images.classes"), _LIST),
     "images.type": (str, "a text"),
 }
-
-
-class SizedBatches(Protocol):
-    """Batches of (images, labels) with a length.
-
-    `set_epoch(epoch)` is called where it exists. Where `batches[i]` exists, resuming goes straight to
-    its place in the epoch. Where `batches.indices(i)` exists, which numbers the images of a batch, a model
-    that has `begin_batch(indices)` is told them before each forward pass of training.
-    """
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]: ...
-    def __len__(self) -> int: ...
 
 
 def fit(
@@ -182,6 +172,8 @@ class _Training:
                 progress.line(f"already finished, after {history.epoch} epochs")
             elif history.step:
                 progress.line(f"resuming at epoch {history.epoch + 1}, step {history.step}")
+            if not (self.quiet or history.finished):
+                self._announce(progress)
             while not history.finished:
                 self._train_epoch(stop, progress)
                 row = self._finish_epoch()
@@ -191,12 +183,23 @@ class _Training:
                     for name, value in row.items():
                         if value is not None:
                             board.add_scalar(name, value, history.step)
-                progress.line(_describe(row, self.config.epochs, progress.time_left()))
+                progress.line(describe_epoch(row, self.config.epochs, progress.time_left()))
         if self.config.keep == "best":
             self.model.load_state_dict(self.best_weights)
         elif self.average is not None:
             self.model.load_state_dict(self.average.module.state_dict())
         return history
+
+    def _announce(self, progress: ProgressLog) -> None:
+        """Say how long the rest takes. Seeds come anew with each epoch: this leaves no trace."""
+        pace = training_pace(
+            *(self.model, self.train_batches, self.val_batches, self.config, self.criterion),
+            autocast=self.fabric.autocast,
+        )
+        if pace is not None:
+            history, epochs = self.history, self.config.epochs - self.history.epoch
+            batches = epochs * len(self.train_batches) - history.batch
+            progress.line(pace.describe(epochs, batches, self.total_steps - history.step))
 
     def _train_epoch(self, stop: StopRequest, progress: ProgressLog) -> None:
         history, config = self.history, self.config
@@ -486,14 +489,3 @@ def _seed_generators(device: torch.device, *place: int) -> None:
         torch.cuda.manual_seed(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
-
-
-def _describe(row: Mapping[str, float], epochs: int, time_left: str) -> str:
-    """One line about a finished epoch, for a terminal of 80 columns; metrics.csv has more digits."""
-    parts = [f"epoch {int(row['epoch'])}/{epochs}"]
-    for split in ("train", "val"):
-        if f"{split}_loss" in row:
-            loss = row[f"{split}_loss"]
-            shown = f"{loss:.{3 if loss < 9 else 0}f}"
-            parts.append(f"{split} loss {shown} acc {100 * row[f'{split}_accuracy']:.3g}%")
-    return "  ".join([*parts, time_left or in_words(row["seconds"])])

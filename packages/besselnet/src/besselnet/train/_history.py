@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from besselnet.train._progress import in_words
 from besselnet.untrusted import check_keys, reading
 
 
@@ -54,3 +55,14 @@ def read_history(
     if len(rows) != history.epoch or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{where}: 'history.rows' must be an object for each epoch")
     return history
+
+
+def describe_epoch(row: Mapping[str, float], epochs: int, time_left: str) -> str:
+    """One line about a finished epoch, for a terminal of 80 columns; metrics.csv has more digits."""
+    parts = [f"epoch {int(row['epoch'])}/{epochs}"]
+    for split in ("train", "val"):
+        if f"{split}_loss" in row:
+            loss = row[f"{split}_loss"]
+            shown = f"{loss:.{3 if loss < 9 else 0}f}"
+            parts.append(f"{split} loss {shown} acc {100 * row[f'{split}_accuracy']:.3g}%")
+    return "  ".join([*parts, time_left or in_words(row["seconds"])])

@@ -13,6 +13,7 @@ curves.png, confusion.png
 import reprlib
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ import torch
 from torch import nn
 
 from besselnet.atomic import write_json
+from besselnet.checks import check_count
 from besselnet.data import (
     Batches,
     ImageSet,
     Splits,
+    fold_splits,
     load_data,
     make_augmentation,
     resolve_reading,
@@ -122,14 +125,26 @@ def build_model(
 
 
 def load_images(config: DataConfig) -> Splits:
-    """The images that `config` names."""
-    return load_data(
+    """The images that `config` names; with a `fold`, divided for it."""
+    splits = load_data(
         config.source,
         root=config.root,
         image_size=config.image_size,
         seed=config.seed,
         **config.options,
     )
+    return splits if config.fold is None else divide_in_folds(splits, config)[config.fold - 1]
+
+
+def check_source(config: DataConfig) -> None:
+    """Refuse a configuration that names no images."""
+    if not config.source:
+        raise ValueError("data.source='': must name a data set, a folder of images or an .npz file")
+
+
+def divide_in_folds(splits: Splits, config: DataConfig) -> list[Splits]:
+    """All images of `splits` divided into `config.folds` parts, each tested by one of the results."""
+    return fold_splits(splits.merged(), check_count("folds", config.folds, least=2), config.seed)
 
 
 def train_run(
@@ -156,8 +171,8 @@ def train_run(
     """
     folder = Path(folder)
     # Before further processes exist, so that a mistake ends in one clear message.
-    if images is None and not config.data.source:
-        raise ValueError("data.source='': must name a data set, a folder of images or an .npz file")
+    if images is None:
+        check_source(config.data)
     if not config.model.name:
         raise ValueError("model.name='': must name a network, see besselnet.models.list_models()")
     config = _with_reading(resolve_options(config))
@@ -173,9 +188,9 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
     if is_first_process():
         _check_folder(config, folder, resume)
         # The others wait for this one in `launch`: it downloads alone what all read.
-        prepared = _prepare(config, images)
+        prepared = prepare(config, images)
     fabric = launch(config.train)
-    splits, model = prepared or _prepare(config, images)
+    splits, model = prepared or prepare(config, images)
     train = splits.train
     if fabric.is_global_zero:
         about = {**describe_environment(), "seed": config.train.seed}
@@ -183,27 +198,17 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         write_json(folder / "config.json", to_dict(config))
         if splits.provenance.fitted and not quiet:
             print(splits.provenance.fitted, flush=True)
-    data = config.data
-    augment = make_augmentation(data.augment, data.interpolation, data.border)
-
-    def batches(part: ImageSet, training: bool) -> Batches:
-        size = config.train.batch_size
-        return Batches(
-            part,
-            size if training else _even_batch_size(len(part), size, fabric.world_size),
-            shuffle=training,
-            balance=training and data.balance,
-            seed=config.train.seed,
-            augment=augment if training else None,
-            device=fabric.device,
-            rank=fabric.global_rank,
-            world_size=fabric.world_size,
-        )
-
+    batches = partial(
+        make_batches,
+        config,
+        device=fabric.device,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+    )
     history = fit(
         model,
-        batches(train, True),
-        None if splits.val is None else batches(splits.val, False),
+        batches(train, training=True),
+        None if splits.val is None else batches(splits.val),
         config.train,
         folder,
         resume=resume,
@@ -216,7 +221,7 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         # At once: whatever fails from here on, the network is there.
         save_network(model, folder / "model", classes=train.classes)
     results = {
-        name: evaluate(model, batches(part, False), autocast=fabric.autocast)
+        name: evaluate(model, batches(part), autocast=fabric.autocast)
         for name, part in splits.parts().items()
         if name != "train"
     }
@@ -241,7 +246,32 @@ def _with_reading(config: RunConfig) -> RunConfig:
     return replace(config, data=replace(config.data, options=options))
 
 
-def _prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module]:
+def make_batches(
+    config: RunConfig,
+    part: ImageSet,
+    *,
+    training: bool = False,
+    device: torch.device | str = "cpu",
+    rank: int = 0,
+    world_size: int = 1,
+) -> Batches:
+    """The batches of a part: shuffled and augmented for `training`, in order and as they are for testing."""
+    data, size = config.data, config.train.batch_size
+    augment = make_augmentation(data.augment, data.interpolation, data.border)
+    return Batches(
+        part,
+        size if training else _even_batch_size(len(part), size, world_size),
+        shuffle=training,
+        balance=training and data.balance,
+        seed=config.train.seed,
+        augment=augment if training else None,
+        device=device,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module]:
     """The images, and the untrained network for them."""
     splits = load_images(config.data) if images is None else images
     train = splits.train
@@ -292,8 +322,15 @@ def read_run_config(folder: str | Path) -> RunConfig:
         return from_dict(RunConfig, values)
 
 
+def fold_folder(folder: Path, number: int) -> Path:
+    """The run folder of a fold, from 1, in the folder of a cross-validation."""
+    return folder / f"fold-{number}"
+
+
 def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     """Refuse a folder that cannot be, or become, that of `config`."""
+    if fold_folder(folder, 1).exists():
+        raise ValueError(f"{folder} already holds folds: choose another folder for a run")
     if (folder / "config.json").exists():
         if not resume:
             raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")

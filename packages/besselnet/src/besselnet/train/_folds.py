@@ -1,0 +1,143 @@
+"""k-fold cross-validation: every image is tested once, by a network that was not trained on it.
+
+fold-1/, fold-2/, ...   the run folder of each fold
+folds.json              the accuracies and what they come to (`CrossValidation.to_dict`)
+folds.png
+"""
+
+import math
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from besselnet.atomic import write_json
+from besselnet.data import Splits
+from besselnet.locking import hold_folder
+from besselnet.train._config import RunConfig
+from besselnet.train._run import (
+    check_source,
+    divide_in_folds,
+    fold_folder,
+    load_images,
+    read_run_config,
+    train_run,
+)
+
+# Of the normal distribution: 95% lie within so many standard deviations.
+_TWO_SIDED_95 = 1.959964
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Result of `train_folds`.
+
+    Attributes:
+        right, images: right answers and tested images of each fold.
+    """
+
+    right: tuple[int, ...]
+    images: tuple[int, ...]
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """Of each fold."""
+        return tuple(right / images for right, images in zip(self.right, self.images))
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all tested images that were answered right."""
+        return sum(self.right) / sum(self.images)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the accuracies of the folds (with k - 1 in the denominator)."""
+        return stdev(self.accuracies)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% confidence interval of `accuracy`: Wilson's, as if all tested images were independent."""
+        return wilson_interval(sum(self.right), sum(self.images))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "folds": len(self.images),
+            "images": sum(self.images),
+            "mean_accuracy": fmean(self.accuracies),
+            "standard_deviation": self.spread,
+            "accuracy": self.accuracy,
+            "confidence_interval_95": list(self.interval),
+            "accuracy_of_each_fold": list(self.accuracies),
+            "images_of_each_fold": list(self.images),
+        }
+
+
+def wilson_interval(right: int, total: int) -> tuple[float, float]:
+    """Wilson's 95% confidence interval of a probability that came true `right` times of `total`."""
+    z = _TWO_SIDED_95
+    share, weight = right / total, z * z / total
+    middle = (share + weight / 2) / (1 + weight)
+    half = z * math.sqrt(share * (1 - share) / total + weight / total / 4) / (1 + weight)
+    # Rounding puts the ends at 0 and 1 beyond, or on the wrong side of the share.
+    return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
+
+
+def train_folds(
+    config: RunConfig,
+    folder: str | Path,
+    *,
+    images: Splits | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+) -> CrossValidation:
+    """Train a network for each of `config.data.folds` folds, each in a run folder of its own.
+
+    All images (train, validation and test together) are divided anew. Each fold is a run as any other:
+    ``besselnet evaluate FOLDER/fold-2`` tests it on its own test images.
+
+    Args:
+        config: as for `train_run`, with `data.folds`.
+        folder: new, or that of an earlier call with the same `config` if `resume`.
+        images: all images, divided in any way; those that `config.data` names are then not loaded.
+        resume: continue where an earlier call stopped. Finished folds are kept.
+
+    Raises:
+        Busy: if another process is filling `folder` (`besselnet.locking`).
+    """
+    folder = Path(folder)
+    if config.train.devices * config.train.nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ValueError("folds train in one process: leave out devices, nodes and torchrun")
+    if images is None:
+        check_source(config.data)
+    with hold_folder(folder):
+        if (folder / "config.json").exists():
+            raise ValueError(f"{folder} already holds a run: choose another folder for folds")
+        if not resume and (fold_folder(folder, 1) / "config.json").exists():
+            raise ValueError(f"{folder} already holds folds: resume them, or choose another folder")
+        whole = load_images(replace(config.data, fold=None)) if images is None else images
+        divided = divide_in_folds(whole, config.data)
+        tested = []
+        for number, splits in enumerate(divided, 1):
+            if not quiet:
+                print(f"fold {number} of {len(divided)}", flush=True)
+            one = replace(config, data=replace(config.data, fold=number))
+            place = fold_folder(folder, number)
+            run = train_run(one, place, images=splits, resume=resume, quiet=quiet)
+            tested.append(run.results()["test"])
+        found = CrossValidation(
+            tuple(round(result["accuracy"] * result["images"]) for result in tested),
+            tuple(result["images"] for result in tested),
+        )
+        write_json(folder / "folds.json", found.to_dict())
+        from besselnet.drawing import attempt, draw_folds
+
+        attempt(draw_folds, folder / "folds.png", found.accuracies, found.accuracy, found.interval)
+    return found
+
+
+def read_folds_config(folder: str | Path) -> RunConfig:
+    """The configuration of the folds in a folder, as `train_folds` was given it."""
+    config = read_run_config(fold_folder(Path(folder), 1))
+    return replace(config, data=replace(config.data, fold=None))

@@ -1,0 +1,162 @@
+"""Settings that suit a set of images: what `besselnet train` takes where nothing else is said.
+
+The constants are rules of thumb for sets of a hundred to a hundred thousand images. They stand together here
+so that they can be measured and changed without a look at the rest.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from besselnet.data import ImageSet, Splits, ground_colour
+from besselnet.models import ModelInfo, model_info
+from besselnet.train._config import RunConfig, make_config, merge_settings
+from besselnet.train._process import check_processes, is_first_process, launch
+from besselnet.train._run import check_source, divide_in_folds, load_images
+
+# Optimiser steps by the number of training images; between these, on straight lines in a log-log plot.
+STEPS = {100: 1_500, 1_000: 4_000, 10_000: 15_000, 60_000: 40_000}
+FEWEST_EPOCHS, MOST_EPOCHS = 10, 300
+# Images in a batch, from this number of training images on.
+BATCH_SIZES = {0: 16, 5_001: 32, 20_001: 64}
+# Mirror images can be another class (spirals, letters): only for networks that cannot tell them apart.
+MOVES, HARMLESS_MOVES = ("rotate", "scale", "shift"), ("shift",)
+# Of pictures that fill their frame, and of objects on a ground, which says how bright "black" is.
+LIGHT, LIGHT_ON_GROUND = ("brightness", "contrast"), ("contrast",)
+COLOUR_CHANNELS = 3
+# A ground darker than this is continued by zeros.
+DARK = 0.1
+# Images of the largest class for one of the smallest, above which classes are drawn equally often.
+SKEW = 3.0
+EMA_DECAY = 0.998
+LABEL_SMOOTHING, SMOOTHED_CLASSES = 0.1, 3
+# For networks that have no rate of their own (`ModelInfo.training`).
+RATES = {"optimizer": "adamw", "learning_rate": 1e-3, "weight_decay": 0.05}
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What `recommend_settings` found.
+
+    Attributes:
+        settings: nested settings, a layer for `make_config` below the user's own.
+        reason: one line: what was chosen and why; empty where nothing was left to choose.
+    """
+
+    settings: dict[str, Any]
+    reason: str
+
+
+def recommend_settings(
+    splits: Splits, model: str, given: Mapping[str, Any] | None = None
+) -> Recommendation:
+    """Settings of training that suit the images and the network `model`: a function of both alone.
+
+    Args:
+        splits: only the training images are looked at.
+        model: name of a registered network. Its own learning rate, weight decay and optimiser are kept.
+        given: nested settings that are decided already (`merge_settings`). They are left out of the
+            recommendation, and the rest suits them: the number of epochs the given batch size, say.
+    """
+    given = given or {}
+    images = splits.train
+    settings: dict[str, Any] = {}
+    words = []
+    for key, value, text in _choices(images, model_info(model), given):
+        *sections, name = key.split(".")
+        decided: Mapping[str, Any] = given
+        place = settings
+        for section in sections:
+            decided, place = decided.get(section, {}), place.setdefault(section, {})
+        if name not in decided:
+            place[name] = value
+            words += [text] if text else []
+    height, width = images.image_size
+    facts = f"{len(images)} images, {len(images.classes)} classes, {height} x {width}"
+    return Recommendation(settings, f"{facts}: {', '.join(words)}" if words else "")
+
+
+def _choices(
+    images: ImageSet, info: ModelInfo, given: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, str]]:
+    """The key of each setting, its value, and what is said of it; also of those that are given."""
+    train, model = given.get("train", {}), given.get("model", {})
+    ground = ground_colour(images.images)
+    batch = train.get("batch_size", BATCH_SIZES[_at_most(BATCH_SIZES, len(images))])
+    epochs = round(_steps(len(images)) * batch * train.get("accumulate", 1) / len(images))
+    epochs = min(max(epochs, FEWEST_EPOCHS), MOST_EPOCHS)
+    yield "train.epochs", epochs, f"{epochs} epochs"
+    yield "train.batch_size", batch, f"batches of {batch}"
+    # A rate belongs to its optimiser.
+    if "optimizer" not in train:
+        for key, usual in RATES.items():
+            rate = info.training.get(key, usual)
+            yield f"train.{key}", rate, f"learning rate {rate:g}" if key == "learning_rate" else ""
+    options = {**info.options, **model.get("options", {})}
+    mirrored = options.get("symmetry", info.symmetry) == "O(2)"
+    augment = [
+        *(MOVES if info.augmentable else HARMLESS_MOVES),
+        *(("reflect",) if mirrored else ()),
+        *(LIGHT if ground is None else LIGHT_ON_GROUND),
+        *(("colour",) if images.channels >= COLOUR_CHANNELS else ()),
+    ]
+    yield "data.augment", augment, "+".join(augment)
+    border = "zeros" if ground is not None and float(ground.max()) < DARK else "reflect"
+    yield "data.border", border, f"border: {border}"
+    yield "train.ema_decay", EMA_DECAY, "averaged weights"
+    if len(images.classes) >= SMOOTHED_CLASSES:
+        yield "train.label_smoothing", LABEL_SMOOTHING, f"label smoothing {LABEL_SMOOTHING}"
+    counts = images.class_counts()
+    skew = int(counts.max()) / int(counts[counts > 0].min())
+    if skew > SKEW and "class_weights" not in train:
+        because = f"because the largest has {skew:.1f} times the images of the smallest"
+        yield "data.balance", True, f"classes drawn equally often, {because}"
+    if "field" in info.options:
+        if ground is None:
+            field, because = "disc", "the corners are part of the picture"
+        else:
+            field, because = "square", "objects lie on a uniform ground"
+        yield "model.options.field", field, f"field: {field}, because {because}"
+
+
+def recommend_config(
+    *values: RunConfig | Mapping[str, Any] | str | Path,
+    settings: Iterable[str] = (),
+    images: Splits | None = None,
+) -> tuple[RunConfig, Splits, Recommendation]:
+    """The configuration of `make_config`, in which the images choose what nothing else says; and the images.
+
+    In several processes, each comes to the same configuration.
+
+    Args:
+        values, settings: as for `make_config`.
+        images: those that the configuration names, if they are loaded already.
+    """
+    given = merge_settings(*values, settings=settings)
+    config = make_config(given)
+    if images is None:
+        check_source(config.data)
+        check_processes(config.train)
+        if not is_first_process():
+            # Wait for the first process, which downloads alone what all read.
+            launch(config.train)
+        images = load_images(config.data)
+    divided = config.data.folds is not None and config.data.fold is None
+    looked_at = divide_in_folds(images, config.data)[0] if divided else images
+    found = recommend_settings(looked_at, config.model.name, given)
+    return make_config(found.settings, given), images, found
+
+
+def _steps(images: int) -> float:
+    logs = np.log([list(STEPS), list(STEPS.values())])
+    return float(np.exp(np.interp(np.log(images), *logs)))
+
+
+def _at_most(table: Mapping[int, Any], number: int) -> int:
+    """The largest key that is not above `number`."""
+    keys = sorted(table)
+    return keys[bisect_right(keys, number) - 1]

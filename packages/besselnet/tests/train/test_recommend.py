@@ -1,0 +1,158 @@
+"""What is recommended follows from the images, and gives way to what is given."""
+
+import pytest
+import torch
+
+from besselnet.data import ImageSet, Splits
+from besselnet.models import _registry, model_info, register_model
+from besselnet.train import (
+    make_config,
+    merge_settings,
+    recommend_config,
+    recommend_settings,
+    train_run,
+)
+from besselnet.train._recommend import (
+    BATCH_SIZES,
+    FEWEST_EPOCHS,
+    MOST_EPOCHS,
+    SKEW,
+    STEPS,
+    _steps,
+)
+from train.toy_run import make_images, toy_network
+
+SIZES = [2, 60, 100, 500, 900, 5000, 5001, 18000, 20000, 60000, 200000]
+
+
+def some(count: int = 40, classes: int = 2, channels: int = 1, black: bool = False) -> Splits:
+    """Noise, or a bright square on black."""
+    images = torch.randint(0, 256, (1, channels, 8, 8), dtype=torch.uint8)
+    if black:
+        images = torch.zeros(1, channels, 8, 8, dtype=torch.uint8)
+        images[:, :, 3:5, 3:5] = 200
+    labels = torch.arange(count) % classes
+    names = tuple(map(str, range(classes)))
+    return Splits(ImageSet(images.expand(count, -1, -1, -1), labels, names))
+
+
+def recommended(splits: Splits, model: str = "toy", **given) -> dict:
+    return make_config(
+        recommend_settings(splits, model, given).settings, {"model": {"name": model}}
+    )
+
+
+def test_more_images_get_more_steps_and_no_smaller_batches():
+    found = [recommended(some(count)).train for count in SIZES]
+    steps = [_steps(count) for count in SIZES]
+    assert steps == sorted(steps)
+    batches = [train.batch_size for train in found]
+    assert batches == sorted(batches)
+    for count, train in zip(SIZES, found):
+        assert FEWEST_EPOCHS <= train.epochs <= MOST_EPOCHS
+        if FEWEST_EPOCHS < train.epochs < MOST_EPOCHS:
+            taken = train.epochs * count / train.batch_size
+            assert taken == pytest.approx(_steps(count), rel=0.5 / FEWEST_EPOCHS)
+
+
+def test_the_table_of_steps_is_met_and_bounded():
+    for images, steps in STEPS.items():
+        assert _steps(images) == pytest.approx(steps)
+    assert _steps(1) == pytest.approx(min(STEPS.values()))
+    assert _steps(10**7) == pytest.approx(max(STEPS.values()))
+    for least, size in BATCH_SIZES.items():
+        assert recommended(some(max(least, 1))).train.batch_size == size
+
+
+def test_a_given_batch_size_keeps_the_number_of_steps():
+    usual = recommended(some(1000)).train
+    given = recommended(some(1000), train={"batch_size": usual.batch_size * 2}).train
+    assert given.epochs == pytest.approx(2 * usual.epochs, abs=1)
+
+
+def test_augmentation_follows_channels_symmetry_and_ground():
+    grey, colour = recommended(some()).data, recommended(some(channels=3)).data
+    assert set(colour.augment) - set(grey.augment) == {"colour"}
+    assert "reflect" not in colour.augment
+    mirrored = recommend_settings(
+        some(), "besselnet_small", {"model": {"options": {"symmetry": "O(2)"}}}
+    )
+    assert "reflect" in mirrored.settings["data"]["augment"]
+    assert "reflect" in recommended(some(), "bcnn_o2").data.augment
+    # Rotated images would answer what this network asks of the data.
+    assert not {"rotate", "reflect", "scale"} & {
+        *recommended(some(), "besselnet_gated").data.augment
+    }
+    assert grey.border == "reflect"
+    assert recommended(some(black=True)).data.border == "zeros"
+
+
+def test_skewed_classes_are_balanced_and_the_reason_says_so():
+    labels = torch.arange(40) >= 8  # 8 of one class, 32 of the other
+    skewed = Splits(ImageSet(some().train.images, labels.long(), ("a", "b")))
+    found = recommend_settings(skewed, "toy")
+    assert SKEW < 4
+    assert found.settings["data"]["balance"]
+    assert "4.0 times" in found.reason
+    assert "balance" not in recommend_settings(some(), "toy").settings["data"]
+    weighted = recommend_settings(skewed, "toy", {"train": {"class_weights": "balanced"}})
+    assert "balance" not in weighted.settings["data"]
+
+
+def test_a_model_keeps_its_own_rate_and_others_get_the_usual_one():
+    own = model_info("besselnet_small").training
+    found = recommended(some(), "besselnet_small").train
+    for key in ("learning_rate", "weight_decay", "optimizer"):
+        assert getattr(found, key) == own[key]
+    assert recommended(some(), "resnet18").train.optimizer == "adamw"
+    # A rate of AdamW is none of SGD.
+    given = recommend_settings(some(), "resnet18", {"train": {"optimizer": "sgd"}})
+    assert "learning_rate" not in given.settings["train"]
+
+
+@pytest.mark.parametrize("black", [True, False])
+def test_a_model_with_a_field_gets_the_one_of_its_images(monkeypatch, black):
+    monkeypatch.setattr(_registry, "_MODELS", dict(_registry._MODELS))
+
+    @register_model("fielded", symmetry="none", exactness="none", sizes="any", smallest_size=8)
+    def fielded(*, in_channels, num_classes, image_size, field="disc"):
+        """With a field."""
+        return toy_network(in_channels=in_channels, num_classes=num_classes, image_size=image_size)
+
+    found = recommend_settings(some(black=black), "fielded")
+    field = "square" if black else "disc"
+    assert found.settings["model"]["options"] == {"field": field}
+    assert f"field: {field}, because" in found.reason
+    # Also when another file named another model first.
+    config, _, _ = recommend_config(
+        {"model": {"name": "toy", "options": {"width": 2}}},
+        {"model": {"name": "fielded"}},
+        images=some(black=black),
+    )
+    assert config.model.options == {"field": field}
+
+
+def test_what_is_given_wins_and_is_not_told():
+    splits = some(classes=4)
+    free = recommend_settings(splits, "toy")
+    assert all(part in free.reason for part in ("40 images", "4 classes", "8 x 8", "epochs"))
+    config, images, found = recommend_config(
+        {"model": {"name": "toy"}}, settings=["train.epochs=7", "data.augment=[]"], images=splits
+    )
+    assert images is splits
+    assert (config.train.epochs, config.data.augment) == (7, ())
+    assert config.train.batch_size == free.settings["train"]["batch_size"]
+    assert "epochs" not in found.reason
+    assert "rotate" not in found.reason
+    assert recommend_settings(splits, "toy", merge_settings(config)).reason == ""
+
+
+def test_a_recommended_run_is_resumed_as_it_began(tmp_path):
+    images = make_images(tmp_path / "images")
+    settings = ["train.epochs=1", "train.device=cpu"]
+    layers = {"data": {"source": str(images)}, "model": {"name": "toy"}}
+    config, splits, _ = recommend_config(layers, settings=settings)
+    train_run(config, tmp_path / "run", images=splits, quiet=True)
+    again, _, _ = recommend_config(layers, settings=settings)
+    assert again == config
+    train_run(again, tmp_path / "run", resume=True, quiet=True)
