@@ -79,11 +79,15 @@ def test_recommended_settings_are_those_of_recipe_regime_data_and_column_no_more
     assert narrow.over_recommended is None
     assert "recommended" not in narrow.settings()
     own = {"learning_rate": 0.01, "seed": 0}
-    assert quick.over_recommended == {"data": {}, "train": own}
+    assert quick.over_recommended == {
+        "data": {},
+        "train": own,
+        "augment": {"without": (), "further": ()},
+    }
     assert (quick.settings()["recommended"], quick.settings()["train"]) == (True, own)
-    # The recommendation decides how images are augmented, unless the column is for images as they are.
+    # The recommendation decides how images are augmented, but upright images are not rotated.
     upright = expand(read_recipe(write_study(tmp_path, recipe.replace('"aug"', '"upright"'))))
-    assert upright[1].over_recommended["data"] == {"augment": []}
+    assert upright[1].over_recommended["augment"]["without"] == ("rotate", "reflect")
 
 
 def test_settings_from_the_command_line_rule(tmp_path):

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from besselnet.data import ImageSet
-from besselnet.functional import rotate_images
-from besselnet_lab.study.rotation import rotate_reflected, rotation_agreement
+from besselnet_lab.study.rotation import rotation_agreement
 
 
 class Spot(nn.Module):
@@ -41,14 +40,3 @@ def test_a_network_that_looks_at_a_corner_sees_black_ones():
 
 def test_at_most_500_images_are_rotated():
     assert rotation_agreement(Spot(1, 1), white(501, size=4))["images"] == 500
-
-
-@pytest.mark.parametrize("size", [8, 31])
-def test_reflected_borders_add_nothing_to_quarter_turns_and_keep_a_plain_image(size):
-    images = torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    near = {"rtol": 0, "atol": 2e-4}
-    quarters = torch.tensor([90.0, 180.0])
-    rotated = rotate_reflected(images, quarters)
-    torch.testing.assert_close(rotated, rotate_images(images, quarters), **near)
-    plain = torch.full_like(images, 0.7)
-    torch.testing.assert_close(rotate_reflected(plain, torch.tensor([30.0, 45.0])), plain, **near)

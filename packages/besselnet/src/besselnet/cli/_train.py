@@ -128,7 +128,9 @@ def train(
     settings = settings or []
     run_config, images, reason = training.make_config(*layers, settings=settings), None, ""
     if run_config.data.source and (find_rate or not filled):
-        run_config, images, found = training.recommend_config(*layers, settings=settings)
+        run_config, images, found = training.recommend_config(
+            *layers, settings=settings, trial=not (show_settings or find_rate)
+        )
         reason = found.reason
     if show_settings:
         for key, value, meaning in training.describe_settings(run_config):

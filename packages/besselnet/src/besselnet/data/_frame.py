@@ -6,8 +6,8 @@ from torch import Tensor
 from besselnet.data._imageset import as_floats
 
 # Corners that vary this much against the whole image are part of the picture. Measured medians: digits 0,
-# galaxies 0.26, blood cells cut out on black 0.43, fields of nuclei 0.97, tissue 1.00, noise 1.00. Through the
-# disc, galaxies and cells lose nothing, and keep their answers when what comes in from outside is not black.
+# galaxies 0.26, blood cells cut out on black 0.43, fields of nuclei 0.97, tissue 1.00, noise 1.00. Through
+# the disc, galaxies and cells lose nothing, and keep their answers when what comes in is not black.
 FLAT = 0.1
 # Enough to decide by.
 MOST_IMAGES, MOST_PIXELS = 500, 64

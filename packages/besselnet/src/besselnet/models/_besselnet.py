@@ -6,6 +6,7 @@ small as a kernel; a global mean and one dense layer.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import nn
 
@@ -67,7 +68,7 @@ def besselnet(
     image_size: int,
     width: float,
     symmetry: str = "SO(2)",
-    field: Field | None = "disc",
+    field: Field | Literal["none"] = "disc",
     channels: Sequence[Sequence[int]] | None = None,
     kernel_size: int = 7,
     cutoff: str | float = "strong",
@@ -89,7 +90,7 @@ def besselnet(
         width: factor on the channels.
         symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.
         field: "disc" for images that fill their frame, "square" for objects on a uniform ground (see
-            `besselnet.nn.FieldOfView`); None for images as they are.
+            `besselnet.nn.FieldOfView`); "none" for images as they are.
         channels: of the convolutions of each stage, before the width; further stages repeat the last. By
             default those for `image_size`.
         kernel_size: side of all kernels but the first, which has 2 pixels more; odd.
@@ -105,8 +106,7 @@ def besselnet(
     """
     check_number("width", width, above=0, most=LARGEST_WIDTH)
     check_choice("symmetry", symmetry, ("SO(2)", "O(2)", "none"))
-    if field is not None:
-        check_choice("field", field, FIELDS)
+    check_choice("field", field, (*FIELDS, "none"))
     if check_count("kernel_size", kernel_size, 3) % 2 == 0:
         raise ValueError(f"kernel_size={kernel_size}: must be an odd integer >= 3")
     check_count("image_size", image_size, kernel_size)
@@ -138,7 +138,7 @@ def besselnet(
             algorithm=algorithm,
         )
 
-    layers: list[nn.Module] = [] if field is None else [FieldOfView(field)]
+    layers: list[nn.Module] = [] if field == "none" else [FieldOfView(field)]
     if low_pass:
         layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
     stages = num_stages(image_size, kernel_size)

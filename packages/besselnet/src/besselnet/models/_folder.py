@@ -249,8 +249,7 @@ def _check_sizes(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
     """Refuse sizes that a network with weights of these shapes cannot have, before it is outlined."""
     values = sum(math.prod(shape) for shape in shapes.values())
     most: dict[str, float] = {
-        **dict.fromkeys(("in_channels", "num_classes", "width"), max(values, 10_000)),
-        "depth": max(len(shapes), 100),
+        **dict.fromkeys(("in_channels", "num_classes", "width", "channels"), max(values, 10_000)),
         "image_size": LARGEST_SIDE,
     }
     taps = max((math.prod(shape[2:]) for shape in shapes.values()), default=1)
@@ -261,13 +260,18 @@ def _check_sizes(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
         # table is made with the outline: seconds for ck = 7.5, minutes for twice that.
         most["kernel_size"] = max(7.5, 2 * math.sqrt(taps)) / share
     for key, limit in most.items():
-        found = settings.get(key)
-        numbers: list[Any] = found if isinstance(found, list) else [found]
-        for number in filter(_is_number, numbers):
+        for number in filter(_is_number, _leaves(settings.get(key))):
             if not abs(number) <= limit:
                 raise ValueError(
                     f"{key!r} is {number!r}: must be at most {limit:g} with the weights in {WEIGHTS_FILE}"
                 )
+
+
+def _leaves(value: object) -> list[Any]:
+    """What lists of lists hold, at any depth."""
+    if not isinstance(value, list | tuple):
+        return [value]
+    return [leaf for item in value for leaf in _leaves(item)]
 
 
 def _is_number(value: object) -> bool:

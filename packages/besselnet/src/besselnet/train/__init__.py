@@ -59,6 +59,7 @@ from besselnet.train._folds import (
     wilson_interval,
 )
 from besselnet.train._history import History
+from besselnet.train._mirror import MirrorTrial, try_mirror_images
 from besselnet.train._process import (
     Interrupted,
     StopRequest,
@@ -92,6 +93,7 @@ __all__ = [
     "History",
     "ImagesDigest",
     "Interrupted",
+    "MirrorTrial",
     "ModelConfig",
     "NonFiniteLoss",
     "Prediction",
@@ -140,6 +142,7 @@ __all__ = [
     "to_dict",
     "train_folds",
     "train_run",
+    "try_mirror_images",
     "watched",
     "wilson_interval",
 ]

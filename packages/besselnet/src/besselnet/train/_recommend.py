@@ -6,7 +6,7 @@ so that they can be measured and changed without a look at the rest.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from besselnet.data import ImageSet, Splits, ground_colour
 from besselnet.models import ModelInfo, model_info
 from besselnet.train._config import RunConfig, make_config, merge_settings
+from besselnet.train._mirror import try_mirror_images
 from besselnet.train._process import check_processes, is_first_process, launch
 from besselnet.train._run import check_source, divide_in_folds, load_images
 
@@ -127,6 +128,7 @@ def recommend_config(
     *values: RunConfig | Mapping[str, Any] | str | Path,
     settings: Iterable[str] = (),
     images: Splits | None = None,
+    trial: bool = False,
 ) -> tuple[RunConfig, Splits, Recommendation]:
     """The configuration of `make_config`, in which the images choose what nothing else says; and the images.
 
@@ -135,6 +137,8 @@ def recommend_config(
     Args:
         values, settings: as for `make_config`.
         images: those that the configuration names, if they are loaded already.
+        trial: find out by a short training whether mirrored copies may be used (`try_mirror_images`). It
+            prints its progress.
     """
     given = merge_settings(*values, settings=settings)
     config = make_config(given)
@@ -148,6 +152,15 @@ def recommend_config(
     divided = config.data.folds is not None and config.data.fold is None
     looked_at = divide_in_folds(images, config.data)[0] if divided else images
     found = recommend_settings(looked_at, config.model.name, given)
+    config = make_config(found.settings, given)
+    names = found.settings.get("data", {}).get("augment", ["reflect"])
+    alone = config.train.devices * config.train.nodes == 1 and is_first_process()
+    if trial and alone and "reflect" not in names and model_info(config.model.name).augmentable:
+        result = try_mirror_images(config, looked_at)
+        if result is not None and result.same:
+            names.append("reflect")
+        if result is not None:
+            found = replace(found, reason=f"{found.reason}; {result}")
     return make_config(found.settings, given), images, found
 
 
