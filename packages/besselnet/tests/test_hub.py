@@ -169,21 +169,21 @@ def altered(change):
 
 
 def _exchange(model):
-    model.features[1] = nn.Conv2d(1, 4, 9, padding=4, bias=False)
+    model.features[2] = nn.Conv2d(1, 8, 9, padding=4, bias=False)
 
 
 def _widen(model):
-    model.features[1].weight = nn.Parameter(torch.rand(4, 2, model.features[1].weight.shape[2]))
+    model.features[2].weight = nn.Parameter(torch.rand(8, 2, model.features[2].weight.shape[2]))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_exchange, "features.1 is Conv2d(1, 4, kernel_size=(9, 9)"),
-        (_widen, "'features.1.weight' has the shape (4, 2, "),
-        (lambda model: model.features.append(nn.ReLU()), "'features.22', a ReLU, was added"),
-        (lambda model: model.features.pop(21), "'features.21' is missing"),
-        (lambda model: setattr(model.features[21], "p", 0.9), "features.21 is Dropout2d(p=0.9"),
+        (_exchange, "features.2 is Conv2d(1, 8, kernel_size=(9, 9)"),
+        (_widen, "'features.2.weight' has the shape (8, 2, "),
+        (lambda model: model.features.append(nn.ReLU()), "'features.20', a ReLU, was added"),
+        (lambda model: model.features.pop(19), "'features.19' is missing"),
+        (lambda model: setattr(model.features[19], "p", 0.9), "features.19 is Dropout2d(p=0.9"),
         (lambda model: setattr(model, "global_pool", "max"), "the network is TemplateNetwork("),
         (lambda model: setattr(model, "head", nn.Linear(20, 5)), "head is Linear("),
     ],
@@ -328,12 +328,12 @@ def test_a_model_without_weights_says_what_has_some(package):
 def test_weights_keep_the_options_of_their_time(package, monkeypatch):
     """Another default in a later version must not change a network that was trained with the old one."""
     info = model_info("besselnet_small")
-    later = dataclasses.replace(info, options={**info.options, "last_padding": "same"})
+    later = dataclasses.replace(info, options={**info.options, "last_padding": "valid"})
     monkeypatch.setitem(registry._MODELS, "besselnet_small", later)
     model = create_model("besselnet_small", **SHAPE, pretrained="narrow").eval()
-    assert model.recipe.options["last_padding"] == "valid"
+    assert model.recipe.options["last_padding"] == "same"
     assert same_logits(model, package)
-    with pytest.raises(ValueError, match="last_padding='valid'"):
+    with pytest.raises(ValueError, match="last_padding='same'"):
         create_model("besselnet_small", **SHAPE, pretrained=True)
 
 

@@ -52,8 +52,8 @@ def test_absurd_sizes_are_refused(folder, key, value):
 @pytest.mark.parametrize(
     "options",
     [
-        {"depth": 10**9},
-        {"depth": 10**5},
+        {"channels": [[10**9]]},
+        {"channels": [[16]] * 10**5},
         {"kernel_size": 10**9},
         {"kernel_size": 101},
         {"cutoff": 50.0},

@@ -11,9 +11,10 @@ BCNNS = ["bcnn_so2", "bcnn_o2", "bcnn_so2_plus", "bcnn_o2_plus", "bcnn_so2_stron
 
 
 def test_list_models_starts_with_those_to_start_with():
-    assert list_models()[:10] == [
+    assert list_models()[:11] == [
         "besselnet_small",
         "besselnet_base",
+        "besselnet_large",
         "besselnet_gated",
         *BCNNS,
         "cnn",

@@ -96,7 +96,7 @@ def test_all_options_of_the_model_are_written_out():
 
 def test_options_go_with_the_model_they_belong_to():
     small = make_config({"model": {"options": {"width": 0.5}}})
-    assert make_config(small, settings=["model.options.depth=3"]).model.options["width"] == 0.5
+    assert make_config(small, settings=["model.options.dropout=0.1"]).model.options["width"] == 0.5
     assert make_config(small, settings=["model.name=cnn"]) == make_config(
         {"model": {"name": "cnn"}, "train": to_dict(small.train)}
     )

@@ -186,7 +186,7 @@ def fold_splits(
     Each image is in the test part of exactly one division. `val_share` of the others are its validation
     images, the rest trains; 0 for no validation images. `by_group` and `data_set` are as in `divide`.
     """
-    check_count("folds", folds, least=2)
+    check_count("folds", folds, least=2, most=len(imageset))
     check_number("val_share", val_share, least=0, below=1)
     whole_groups = imageset.groups is not None if by_group is None else by_group
     groups = _groups_of(imageset, whole_groups)

@@ -5,6 +5,7 @@ signed responses, batch normalisation and ReLU, anti-aliased pooling before each
 small as a kernel; a global mean and one dense layer.
 """
 
+import reprlib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -41,6 +42,8 @@ _LARGE, _FIRST_OF_LARGE = 112, ((8,), (16, 16))
 _TINY, _STAGE_OF_TINY = 14, ((16, 32, 32),)
 # Few images need many small steps. recipes/real-images-ablation.toml tells what each setting is worth.
 _TRAINING = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.05, "batch_size": 16}
+# Hundreds of times what the networks here have.
+_MOST_LAYERS = 1000
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": Softsign}
 _NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
 
@@ -172,9 +175,9 @@ def _check_channels(channels: object) -> tuple[tuple[int, ...], ...]:
         plan = tuple(tuple(check_count("channels", c) for c in stage) for stage in channels)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         plan = ()
-    if not plan or not all(plan) or sum(map(len, plan)) > 1000:
+    if not plan or not all(plan) or sum(map(len, plan)) > _MOST_LAYERS:
         raise ValueError(
-            f"channels={channels!r}: must be a list of integers >= 1 for each stage, such as "
+            f"channels={reprlib.repr(channels)}: must be a list of integers >= 1 for each stage, such as "
             "[[16], [32, 32], [64, 64]]"
         )
     return plan
