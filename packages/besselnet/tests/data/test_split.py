@@ -218,7 +218,7 @@ def test_a_seed_decides_the_folds_and_groups_may_be_divided():
     ("options", "message"),
     [
         ({"folds": 1}, "folds=1"),
-        ({"folds": 11}, "would be empty"),
+        ({"folds": 11}, "folds=11"),
         ({"folds": 2, "val_share": 1.0}, "val_share=1.0"),
         ({"folds": 2, "by_group": True}, "without groups"),
     ],

@@ -1,8 +1,8 @@
 """The networks to start with: ``besselnet_small``, ``besselnet_base`` and ``besselnet_large``.
 
-A field of view and a low-pass; one convolution at full resolution; then stages of two convolutions with
-signed responses, batch normalisation and ReLU, anti-aliased pooling before each, until the maps are as
-small as a kernel; a global mean and one dense layer.
+A field of view and a low-pass; stages of one or two convolutions with signed responses, batch normalisation
+and ReLU, with anti-aliased pooling between them, until the maps are as small as a kernel; a global mean and
+one dense layer.
 """
 
 import reprlib
@@ -33,13 +33,15 @@ from besselnet.nn import (
 
 __all__ = ["besselnet"]
 
-# Channels of the convolutions of each stage, before the width; further stages repeat the last. The first
-# works on all pixels and would cost more than all others together: it has one convolution.
-_CHANNELS = ((16,), (32, 32), (64, 64), (96, 96), (128, 128))
-# From this side on one more stage, of few channels, comes first.
-_LARGE, _FIRST_OF_LARGE = 112, ((8,), (16, 16))
-# Below this side there is one stage only.
-_TINY, _STAGE_OF_TINY = 14, ((16, 32, 32),)
+# Channels of the convolutions of each stage, before the width, for images from this side on; further stages
+# repeat the last. The first stage works on all pixels: at 64 pixels a second convolution there would cost
+# more than all others together, at 28 it pays (recipes/real-images-ablation.toml).
+_CHANNELS: dict[int, tuple[tuple[int, ...], ...]] = {
+    0: ((16, 32, 32),),
+    14: ((16, 32), (48, 48), (64, 64)),
+    56: ((16,), (32, 32), (64, 64), (96, 96)),
+    112: ((8,), (16, 16), (32, 32), (64, 64), (96, 96), (128, 128)),
+}
 # Few images need many small steps. recipes/real-images-ablation.toml tells what each setting is worth.
 _TRAINING = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.05, "batch_size": 16}
 # Hundreds of times what the networks here have.
@@ -59,9 +61,7 @@ def num_stages(image_size: int, kernel_size: int) -> int:
 
 def stage_channels(image_size: int) -> tuple[tuple[int, ...], ...]:
     """Channels of the convolutions of each stage, before the width, for images of this side."""
-    if image_size < _TINY:
-        return _STAGE_OF_TINY
-    return _CHANNELS if image_size < _LARGE else _FIRST_OF_LARGE + _CHANNELS[1:]
+    return _CHANNELS[max(side for side in _CHANNELS if side <= image_size)]
 
 
 def besselnet(

@@ -26,6 +26,8 @@ FEWEST_EPOCHS, MOST_EPOCHS = 10, 300
 BATCH_SIZES = {0: 16, 5_001: 32, 20_001: 64}
 # Mirror images can be another class (spirals, letters): only for networks that cannot tell them apart.
 MOVES, HARMLESS_MOVES = ("rotate", "scale", "shift"), ("shift",)
+# Objects on a ground are centred, and where their centre lies can tell a 6 from a rotated 9.
+MOVES_ON_GROUND, HARMLESS_ON_GROUND = ("rotate", "scale"), ()
 # Of pictures that fill their frame, and of objects on a ground, which says how bright "black" is.
 LIGHT, LIGHT_ON_GROUND = ("brightness", "contrast"), ("contrast",)
 COLOUR_CHANNELS = 3
@@ -99,8 +101,9 @@ def _choices(
             yield f"train.{key}", rate, f"learning rate {rate:g}" if key == "learning_rate" else ""
     options = {**info.options, **model.get("options", {})}
     mirrored = options.get("symmetry", info.symmetry) == "O(2)"
+    moves = (MOVES, HARMLESS_MOVES) if ground is None else (MOVES_ON_GROUND, HARMLESS_ON_GROUND)
     augment = [
-        *(MOVES if info.augmentable else HARMLESS_MOVES),
+        *moves[0 if info.augmentable else 1],
         *(("reflect",) if mirrored else ()),
         *(LIGHT if ground is None else LIGHT_ON_GROUND),
         *(("colour",) if images.channels >= COLOUR_CHANNELS else ()),
@@ -122,6 +125,9 @@ def _choices(
         else:
             field, because = "square", "objects lie on a uniform ground"
         yield "model.options.field", field, f"field: {field}, because {because}"
+    if "last_padding" in info.options:
+        # One object is seen as a whole, a texture in many places.
+        yield "model.options.last_padding", "same" if ground is None else "valid", ""
 
 
 def recommend_config(
