@@ -28,7 +28,7 @@ def test_few_labels():
     for row, regime in zip(rows, ("low", "inter", "high")):
         column = f"here/mnist-upright-{regime}"
         peer = "tuned-e-2-cnn-irreps-1"
-        methods = ("besselnet_small", peer, f"{peer}-learning-rate-0-003")
+        methods = ("besselnet_digits", peer, f"{peer}-learning-rate-0-003")
         assert row[1:4] == [score(column, f"{method}.so-2") for method in methods]
 
 
@@ -48,7 +48,7 @@ def test_other_images():
     ]
     found = [
         [
-            score(f"here/{'-'.join(column).lower()}", "besselnet_small.so-2"),
+            score(f"here/{'-'.join(column).lower()}", "besselnet_digits.so-2"),
             published_best(column, "B-CNN"),
             published_best(column),
         ]
@@ -60,7 +60,7 @@ def test_other_images():
     assert f"has {soft_here} here, {soft_paper} in the paper" in README.read_text()
     ours, plain = (
         bare_score("here/malaria-by-slide-noaug-low", method)
-        for method in ("besselnet_small.so-2", "vanilla-cnn.trivial")
+        for method in ("besselnet_digits.so-2", "vanilla-cnn.trivial")
     )
     assert f"`besselnet_small` has {ours}, a plain CNN {plain} (one seed)" in README.read_text()
 

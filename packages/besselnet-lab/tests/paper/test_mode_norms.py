@@ -103,7 +103,7 @@ def test_norms_of_modes_change_the_parameters_not_what_a_layer_expresses(norms):
     assert factors.argmin() == 0
 
 
-@pytest.mark.parametrize("name", ["replication_bcnn_so2_strong", "replication_besselnet_small"])
+@pytest.mark.parametrize("name", ["replication_bcnn_so2_strong", "replication_besselnet_digits"])
 @pytest.mark.parametrize("norms", AUTHORS)
 def test_a_network_starts_with_the_same_numbers_whatever_their_norms(name, norms):
     torch.manual_seed(3)

@@ -19,8 +19,8 @@ MNIST = arguments("mnist")
 REPLICATIONS = list_models("replication_*")
 
 
-def test_every_bcnn_the_cnn_and_besselnet_small_can_be_varied():
-    of_the_library = [*list_models("bcnn*"), "besselnet_small", "cnn"]
+def test_every_bcnn_the_cnn_and_besselnet_digits_can_be_varied():
+    of_the_library = [*list_models("bcnn*"), "besselnet_digits", "cnn"]
     assert {varied_model(name) for name in REPLICATIONS} == set(of_the_library)
     assert varied_model("resnet18") == "resnet18"
 
@@ -93,7 +93,7 @@ def test_attentive_normalization_as_first_published():
     [
         ("replication_bcnn_so2_strong", {"mode_norms": "authors", "width": NARROW}),
         ("replication_bcnn_so2_strong", {"variant": "authors-code", "width": NARROW}),
-        ("replication_besselnet_small", {"mode_norms": "authors-pixels"}),
+        ("replication_besselnet_digits", {"mode_norms": "authors-pixels"}),
         ("replication_cnn", {"variant": "authors-code", "width": NARROW}),
     ],
 )

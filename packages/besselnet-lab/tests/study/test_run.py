@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from besselnet import train as training
 from besselnet_lab.cli import main
 from besselnet_lab.study import local
 from besselnet_lab.study.cells import expand
@@ -107,7 +106,7 @@ def test_recommended_settings_lie_under_those_of_the_method(tmp_path, monkeypatc
         settings = {"data": {"interpolation": "bilinear"}, "train": {"epochs": 3, "momentum": 0.5}}
         return SimpleNamespace(settings=settings, reason="few images")
 
-    monkeypatch.setattr(training, "recommend_settings", recommend, raising=False)
+    monkeypatch.setattr("besselnet_lab.study.train_cell.recommend_settings", recommend)
     _, cell = expand(read_recipe(tmp_path / "tiny.toml"))
     store = Store(tmp_path / "results")
     store.prepare()

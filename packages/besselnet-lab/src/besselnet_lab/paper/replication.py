@@ -22,6 +22,7 @@ from besselnet.models.template import (
     stack_template,
 )
 from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
+from besselnet_lab.paper import digits  # noqa: F401 - registers what is varied here
 from besselnet_lab.paper.mode_norms import apply_mode_norms
 
 __all__ = ["PREFIX", "varied_model"]
@@ -142,12 +143,12 @@ def cnn(
     )
 
 
-def besselnet_small(
+def besselnet_digits(
     *, in_channels: int, num_classes: int, image_size: int, mode_norms: str = "unit"
 ) -> nn.Module:
-    """`besselnet_small` with the norms of the modes as the paper's published code has them."""
+    """`besselnet_digits` with the norms of the modes as the paper's published code has them."""
     network = create_model(
-        "besselnet_small",
+        "besselnet_digits",
         in_channels=in_channels,
         num_classes=num_classes,
         image_size=image_size,
@@ -166,7 +167,7 @@ def _register() -> None:
     builders: dict[str, Callable[..., nn.Module]] = {
         **dict.fromkeys(bcnns, bcnn),
         "cnn": cnn,
-        "besselnet_small": besselnet_small,
+        "besselnet_digits": besselnet_digits,
     }
     for name, build in builders.items():
         info = model_info(name)
