@@ -42,7 +42,10 @@ TRAIN = TrainConfig(epochs=10, batch_size=32, learning_rate=3e-3)
 CURVE_IMAGES = 200
 # Two networks with nearly the same number of parameters.
 NETWORKS = {
-    "besselnet": ModelConfig("besselnet_small", {"width": 1.0}),
+    # With what `besselnet train` chooses for digits on black.
+    "besselnet": ModelConfig(
+        "besselnet_small", {"width": 0.54, "field": "square", "last_padding": "valid"}
+    ),
     "plain CNN": ModelConfig("cnn", {"width": 0.5}),
 }
 SHOWN_ANGLE = 50.0
@@ -159,7 +162,7 @@ def run_demo(folder: str | Path = "runs/demo") -> list[DemoRow]:
     first = next(iter(runs.values())).folder
     console.print(
         "\nYour own images, a directory for each class:\n"
-        "  besselnet train path/to/images --set data.image_size=64\n"
+        "  besselnet train path/to/images\n"
         f"Then, as with the network just trained:\n"
         f"  besselnet evaluate {first} --rotated\n"
         f"  besselnet predict {first} path/to/new/images\n",
