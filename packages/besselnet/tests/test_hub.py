@@ -181,9 +181,9 @@ def _widen(model):
     [
         (_exchange, "features.2 is Conv2d(1, 8, kernel_size=(9, 9)"),
         (_widen, "'features.2.weight' has the shape (8, 2, "),
-        (lambda model: model.features.append(nn.ReLU()), "'features.20', a ReLU, was added"),
-        (lambda model: model.features.pop(19), "'features.19' is missing"),
-        (lambda model: setattr(model.features[19], "p", 0.9), "features.19 is Dropout2d(p=0.9"),
+        (lambda model: model.features.append(nn.ReLU()), "'features.23', a ReLU, was added"),
+        (lambda model: model.features.pop(22), "'features.22' is missing"),
+        (lambda model: setattr(model.features[22], "p", 0.9), "features.22 is Dropout2d(p=0.9"),
         (lambda model: setattr(model, "global_pool", "max"), "the network is TemplateNetwork("),
         (lambda model: setattr(model, "head", nn.Linear(20, 5)), "head is Linear("),
     ],
