@@ -75,7 +75,7 @@ def test_what_is_not_explained():
 def test_the_readings_that_were_tried():
     results = {
         "as the text says": "mnist-rot-noaug-inter/as-the-text-says",
-        "digits turned with bilinear interpolation": "mnist-rot-bilinear-noaug-inter/as-the-text-says",
+        "digits rotated with bilinear interpolation": "mnist-rot-bilinear-noaug-inter/as-the-text-says",
         "Gaussian blur before pooling": "mnist-rot-noaug-inter/blur-before-pooling",
         "batches of 32": "mnist-rot-noaug-inter/batch-32",
         "norms of the modes as the authors'": "mnist-rot-noaug-inter/norms-of-the-modes-as-the-authors",
@@ -95,9 +95,9 @@ def test_the_readings_that_were_tried():
 def test_the_two_readings_of_irreps_and_hnets():
     columns = {
         "120 upright": ("MNIST", "upright", "low"),
-        "120 turned": ("MNIST-rot", "noaug", "low"),
+        "120 rotated": ("MNIST-rot", "noaug", "low"),
         "1 200 upright": ("MNIST", "upright", "inter"),
-        "1 200 turned": ("MNIST-rot", "noaug", "inter"),
+        "1 200 rotated": ("MNIST-rot", "noaug", "inter"),
     }
     methods = {
         "hnet-order-1.so-2": "HNet order 1",

@@ -23,6 +23,7 @@ from places import DOCS
 MODELS = [
     "besselnet_small",
     "besselnet_base",
+    "besselnet_large",
     "besselnet_gated",
     *("bcnn_so2", "bcnn_o2", "bcnn_so2_plus", "bcnn_o2_plus", "bcnn_so2_strong"),
     "cnn",
@@ -232,3 +233,13 @@ def test_the_page_on_models_tells_the_truth(tmp_path, monkeypatch):
     assert set(model_info("besselnet_small").options) <= set(told)
     listed = re.findall(r"`(\w+)`", page[end : page.index("```", end)])
     assert [name for name in listed if name in MODELS] == MODELS
+    counts = re.findall(
+        r"^\| `(\w+)` \| [\d.]+ \| ([\d ]+) \| ([\d ]+) \| ([\d ]+) \|", page, re.MULTILINE
+    )
+    assert [name for name, *_ in counts] == MODELS[:3]
+    for name, *told in counts:
+        found = [outline_model(name, num_classes=10, image_size=size) for size in (28, 64, 224)]
+        assert [count_parameters(model) for model in found] == [
+            int(number.replace(" ", "")) for number in told
+        ]
+    assert count_parameters(names["former"]) == 107_751

@@ -13,6 +13,8 @@ from besselnet.train import (
     recommend_config,
     try_mirror_images,
 )
+from besselnet.train._mirror import FEWEST, HANDED, HELD_OUT, MOST_STEPS
+from places import DOCS
 
 NAME = "mirror-toy"
 
@@ -82,3 +84,12 @@ def test_the_trial_is_a_function_of_the_settings_and_leaves_random_numbers_alone
     first = try_mirror_images(config, images, quiet=True)
     assert torch.rand(1) == expected
     assert try_mirror_images(config, images, quiet=True) == first
+
+
+def test_the_page_on_training_has_these_numbers():
+    section = (
+        (DOCS / "training.md").read_text().split("\n## The mirror trial\n")[1].split("\n## ")[0]
+    )
+    assert f"fewer than {FEWEST / HELD_OUT:.0f} training images" in section
+    assert f"at most {MOST_STEPS:,} steps".replace(",", " ") in section
+    assert f"p < {HANDED:g}" in section

@@ -1,5 +1,7 @@
 """What is recommended follows from the images, and gives way to what is given."""
 
+import re
+
 import pytest
 import torch
 
@@ -14,12 +16,23 @@ from besselnet.train import (
 )
 from besselnet.train._recommend import (
     BATCH_SIZES,
+    COLOUR_CHANNELS,
+    DARK,
+    EMA_DECAY,
     FEWEST_EPOCHS,
+    LABEL_SMOOTHING,
+    LIGHT,
+    LIGHT_ON_GROUND,
     MOST_EPOCHS,
+    MOVES,
+    MOVES_ON_GROUND,
+    RATES,
     SKEW,
+    SMOOTHED_CLASSES,
     STEPS,
     _steps,
 )
+from places import DOCS
 from train.toy_run import make_images, toy_network
 
 SIZES = [2, 60, 100, 500, 900, 5000, 5001, 18000, 20000, 60000, 200000]
@@ -156,3 +169,35 @@ def test_a_recommended_run_is_resumed_as_it_began(tmp_path):
     again, _, _ = recommend_config(layers, settings=settings)
     assert again == config
     train_run(again, tmp_path / "run", resume=True, quiet=True)
+
+
+def test_the_page_on_training_has_these_numbers():
+    page = (DOCS / "training.md").read_text()
+    rows = dict(re.findall(r"^\| (.+?) \| (.+) \|$", page, re.MULTILINE))
+
+    def numbers(row: str) -> list[float]:
+        found = re.findall(r"(?<![\w(])\d+(?: \d{3})*(?:\.\d+)?", rows[row])
+        return [float(number.replace(" ", "")) for number in found]
+
+    steps = [number for images, count in STEPS.items() for number in (count, images)]
+    assert numbers("`train.epochs`") == [*steps, FEWEST_EPOCHS, MOST_EPOCHS]
+    first, *others = BATCH_SIZES.items()
+    batches = [number for start, size in others for number in (start - 1, size)]
+    assert numbers("`train.batch_size`") == [first[1], *batches]
+    assert numbers("`train.optimizer`, `learning_rate`, `weight_decay`") == [
+        RATES["learning_rate"],
+        RATES["weight_decay"],
+    ]
+    assert numbers("`train.ema_decay`, `train.label_smoothing`") == [
+        EMA_DECAY,
+        LABEL_SMOOTHING,
+        SMOOTHED_CLASSES,
+    ]
+    assert numbers("`data.balance`") == [SKEW]
+    assert numbers("`data.border`") == [DARK]
+    assert numbers("`data.augment`, both") == [COLOUR_CHANNELS]
+    for kind, names in (
+        ("full frames", MOVES + LIGHT),
+        ("objects on a uniform ground", MOVES_ON_GROUND + LIGHT_ON_GROUND),
+    ):
+        assert rows[f"`data.augment`, {kind}"].partition(".")[0] == ", ".join(names)

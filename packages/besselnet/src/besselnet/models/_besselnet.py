@@ -89,7 +89,7 @@ def besselnet(
     """A network to start with: equivariant, for few images, at any size.
 
     Args:
-        image_size: side of the images; decides the number of stages.
+        image_size: side of the images; decides the number of stages and their channels.
         width: factor on the channels.
         symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.
         field: "disc" for images that fill their frame, "square" for objects on a uniform ground (see

@@ -24,7 +24,8 @@ STEPS = {100: 1_500, 1_000: 4_000, 10_000: 15_000, 60_000: 40_000}
 FEWEST_EPOCHS, MOST_EPOCHS = 10, 300
 # Images in a batch, from this number of training images on.
 BATCH_SIZES = {0: 16, 5_001: 32, 20_001: 64}
-# Mirror images can be another class (spirals, letters): only for networks that cannot tell them apart.
+# Mirror images can be another class (spirals, letters): "reflect" is for networks that cannot tell them
+# apart, and for images that `try_mirror_images` has tried.
 MOVES, HARMLESS_MOVES = ("rotate", "scale", "shift"), ("shift",)
 # Objects on a ground are centred, and where their centre lies can tell a 6 from a rotated 9.
 MOVES_ON_GROUND, HARMLESS_ON_GROUND = ("rotate", "scale"), ()
