@@ -17,6 +17,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from besselnet.checks import check_count, check_number
 from besselnet.models._besselnet import besselnet
 from besselnet.models._registry import note_classes, register_model
 from besselnet.models.template import TemplateNetwork
-from besselnet.nn import evaluating
+from besselnet.nn import Field, evaluating
 
 __all__ = ["BRANCHES", "GateReport", "GatedNetwork", "SymmetryGate", "gated"]
 
@@ -331,7 +332,8 @@ def gated(
     num_classes: int,
     image_size: int,
     branches: Sequence[str] = tuple(BRANCHES),
-    width: float = 1.7,
+    width: float = 1.0,
+    field: Field | Literal["none"] = "disc",
     kernel_size: int = 7,
     low_pass: float = 0.8,
     held_out: float = 0.2,
@@ -341,8 +343,8 @@ def gated(
 
     Args:
         branches: some of "O(2)", "O(2)+", "SO(2)", "SO(2)+", "plain".
-        width, kernel_size, low_pass: as in `besselnet_small`. The plain branch has half the width, which
-            gives it as many parameters, and no low-pass: it has no symmetry to keep.
+        width, field, kernel_size, low_pass: as in `besselnet_small`. The plain branch has half the width,
+            which gives it as many parameters, and no low-pass: it has no symmetry to keep.
         held_out: share of the training images that the gate judges by; no branch learns from them.
         price: by how much a branch must be right more often, as a share of the held-out images, for each
             symmetry that it gives up (and for taking in scales).
@@ -363,6 +365,7 @@ def gated(
             num_classes=num_classes,
             image_size=image_size,
             width=width / 2 if plain else width,
+            field=field,
             symmetry="none" if plain else name.removesuffix("+"),
             scales=_SCALES if name.endswith("+") else None,
             kernel_size=kernel_size,
