@@ -11,7 +11,7 @@ REQUIREMENTS := $(LIBRARY)/pyproject.toml $(NATIVE) $(LAB)/pyproject.toml pyproj
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
 EVERYTHING := -e '$(LIBRARY)[demo,data,photos,tensorboard,export,hub]' -e '$(LAB)[cluster]'
-STUDIES := $(addprefix $(LAB)/results/,here ablation replication)
+STUDIES := $(addprefix $(LAB)/results/,real-images here ablation replication)
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-slow test-oldest test-newest audit wheels lint bench docs study report clean help
