@@ -104,3 +104,24 @@ def test_speed():
         assert parameters == f"{result['parameters']:,}"
         measures = ("training", "forward", "memory")
         assert ratios == [f"{result['ratios'][measure]:.2f}" for measure in measures]
+
+
+def test_speed_at_real_sizes():
+    report = json.loads((LAB / "benchmarks" / "results" / "sizes.json").read_text())
+    expected = []
+    for case in report["cases"]:
+        batch = case["settings"]["batch"]
+        for name, result in case["results"].items():
+            values, ratios = result["values"], result["ratios"]
+            expected.append(
+                [
+                    str(case["settings"]["size"]),
+                    name,
+                    f"{batch / values['training']:.0f}",
+                    f"{ratios['training']:.2f}",
+                    f"{batch / values['forward']:.0f}",
+                    f"{ratios['forward']:.2f}",
+                    f"{values['memory'] / 2**20:.0f}",
+                ]
+            )
+    assert table_below(README, "At real sizes") == expected
