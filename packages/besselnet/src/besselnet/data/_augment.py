@@ -5,6 +5,7 @@ another in a `Compose` are multiplied, and the images are sampled once.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
@@ -44,7 +45,7 @@ class Augmentation(Protocol):
 
 
 @dataclass(frozen=True)
-class _Warp:
+class _Warp(ABC):
     """What the affine changes share: `matrices` say where the images are read, see `warp_images`.
 
     The spline of `interpolation="cubic"` can overshoot at sharp edges: the result is cut to [0, 1].
@@ -57,12 +58,13 @@ class _Warp:
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("border", self.border, BORDERS)
 
+    @abstractmethod
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        raise NotImplementedError
+        """Random numbers for `count` images."""
 
+    @abstractmethod
     def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
         """(N, 2, 3) float64, for images of `height` and `width` pixels."""
-        raise NotImplementedError
 
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         matrices = self.matrices(draws, *images.shape[2:])

@@ -35,14 +35,14 @@ __all__ = ["besselnet"]
 
 # Channels of the convolutions of each stage, before the width, for images from this side on; further stages
 # repeat the last. The first stage works on all pixels: at 64 pixels a second convolution there would cost
-# more than all others together, at 28 it pays (recipes/real-images-ablation.toml).
+# more than all others together; at 28 it gained accuracy in trials.
 _CHANNELS: dict[int, tuple[tuple[int, ...], ...]] = {
     0: ((16, 32, 32),),
     14: ((16, 32), (48, 48), (64, 64)),
     56: ((16,), (32, 32), (64, 64), (96, 96)),
     112: ((8,), (16, 16), (32, 32), (64, 64), (96, 96), (128, 128)),
 }
-# Few images need many small steps. recipes/real-images-ablation.toml tells what each setting is worth.
+# Few images need many small steps. recipes/real-images-ablation.toml measures what each setting is worth.
 _TRAINING = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.05, "batch_size": 16}
 # Hundreds of times what the networks here have.
 _MOST_LAYERS = 1000
