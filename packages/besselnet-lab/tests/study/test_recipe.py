@@ -85,6 +85,11 @@ def test_recommended_settings_are_those_of_recipe_regime_data_and_column_no_more
         "augment": {"without": (), "further": ()},
     }
     assert (quick.settings()["recommended"], quick.settings()["train"]) == (True, own)
+    # Mirror images come on top where the recipe has them, and are part of what the cell is.
+    mirrored = recipe.replace("[data.D]", '[data.D]\naugment = ["rotate", "reflect"]')
+    _, quick, *_ = expand(read_recipe(write_study(tmp_path / "mirrored", mirrored)))
+    assert quick.over_recommended["augment"]["further"] == ("reflect",)
+    assert quick.settings()["images"]["augment"] == ["reflect"]
     # The recommendation decides how images are augmented, but upright images are not rotated.
     upright = expand(read_recipe(write_study(tmp_path, recipe.replace('"aug"', '"upright"'))))
     assert upright[1].over_recommended["augment"]["without"] == ("rotate", "reflect")

@@ -17,11 +17,22 @@ from besselnet.data import (
     Rotate,
     Scale,
     Shift,
+    Stretch,
     make_augmentation,
 )
 from besselnet.functional import rotate_images
 
-NAMES = ("rotate", "reflect", "scale", "shift", "brightness", "contrast", "colour", "erase")
+NAMES = (
+    "rotate",
+    "reflect",
+    "scale",
+    "stretch",
+    "shift",
+    "brightness",
+    "contrast",
+    "colour",
+    "erase",
+)
 
 
 def seeded(seed=0):
@@ -68,6 +79,36 @@ def test_scale_magnifies_areas():
     images, factors = smooth(3), torch.tensor([0.8, 1.0, 1.2])
     found = Scale().apply(images, factors).sum((1, 2, 3)) / images.sum((1, 2, 3))
     torch.testing.assert_close(found, factors**2, rtol=1e-3, atol=0)
+
+
+def test_stretch_makes_ellipses_of_circles():
+    """Second moments along and across the axis change by the square of the factor; areas stay."""
+    at = torch.arange(41) - 20.0
+    images = torch.exp(-(at**2 + at[:, None] ** 2) / 18).expand(3, 1, 41, 41)
+    draws = torch.tensor([[0.0, 1.3], [90.0, 1.3], [45.0, 1.3]])
+    found = Stretch().apply(images, draws)[:, 0]
+    torch.testing.assert_close(found.sum((1, 2)), images.sum((1, 2, 3)), rtol=1e-3, atol=0)
+    along_x = (found * at**2).sum((1, 2)) / found.sum((1, 2))
+    along_y = (found * at[:, None] ** 2).sum((1, 2)) / found.sum((1, 2))
+    both = (found * at * at[:, None]).sum((1, 2)) / found.sum((1, 2))
+    square = 1.3**2
+    torch.testing.assert_close(along_x[:2], torch.tensor([9 * square, 9 / square]), rtol=1e-2, atol=0)
+    torch.testing.assert_close(along_y[:2], torch.tensor([9 / square, 9 * square]), rtol=1e-2, atol=0)
+    torch.testing.assert_close(along_x[2], along_y[2])
+    torch.testing.assert_close(
+        both.abs(), torch.tensor([0, 0, 4.5 * (square - 1 / square)]), rtol=1e-2, atol=1e-2
+    )
+
+
+def test_stretch_draws_every_direction():
+    degrees, factors = Stretch(factor=1.5).draw(2000, seeded()).unbind(1)
+    assert abs(degrees.mean() - 90) < 4
+    assert degrees.min() >= 0
+    assert degrees.max() <= 180
+    logs = factors.log() / math.log(1.5)
+    assert abs(logs.mean() - 0.5) < 0.02
+    assert logs.min() >= 0
+    assert logs.max() <= 1
 
 
 def test_shift_moves_by_shares_of_the_sides():
@@ -135,7 +176,7 @@ def test_results_stay_in_range(interpolation, border, channels):
 def test_affine_changes_in_a_row_are_one_sampling(monkeypatch):
     """Composed, they agree with one after the other on an image that survives two samplings."""
     images = smooth(16)
-    steps = [Rotate(), Scale(), Reflect(), Shift()]
+    steps = [Rotate(), Scale(), Stretch(), Reflect(), Shift()]
     draws = Compose(steps).draw(16, seeded(3))
     expected = images
     for step, drawn in zip(steps, draws):
@@ -192,6 +233,7 @@ def test_processes_share_what_all_augmentations_draw():
         lambda: Reflect(0),
         lambda: Scale(factor=1),
         lambda: Scale(border="wrap"),
+        lambda: Stretch(factor=1),
         lambda: Shift(share=2),
         lambda: Brightness(0.9),
         lambda: Erase(0),

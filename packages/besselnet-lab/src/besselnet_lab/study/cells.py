@@ -139,7 +139,10 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
     protocol = column.protocol or recipe.protocol
     judge_images = column.judge_images or recipe.judge_images
     size, equal_classes = entry.size(regime)
-    augmented = column.augmentation == "aug"
+    augment = entry.augment if column.augmentation == "aug" else ()
+    if method.recommended:
+        # Of these, a recommendation lacks mirror images, which stay in their class where the recipe says so.
+        augment = tuple(name for name in augment if name == "reflect")
     images = CellImages(
         source=entry.source,
         file=entry.file,
@@ -154,19 +157,17 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
         rotate=column.augmentation == "upright",
         by_group=entry.by_group,
         seed=seed,
-        augment=entry.augment if augmented and not method.recommended else (),
+        augment=augment,
     )
     images = from_dict(CellImages, {**asdict(images), **method.data}, "data.")
     own = {**method.train, **method.train_on.get(column.data_set, {}), "seed": seed}
     over_recommended = None
     if method.recommended:
         train = own
-        # What the network is to be invariant to, it may not see where images are upright in training; mirror
-        # images, where they stay in their class.
-        without = () if augmented else ("rotate", "reflect")
-        further = tuple(name for name in images.augment if name == "reflect")
+        # What the network is to be invariant to, it may not see where images are upright in training.
+        without = () if column.augmentation == "aug" else ("rotate", "reflect")
         over_recommended = {"data": dict(method.data), "train": own}
-        over_recommended["augment"] = {"without": without, "further": further}
+        over_recommended["augment"] = {"without": without, "further": augment}
     else:
         regime_train = recipe.regimes.get(regime, {})
         train = {**recipe.train, **regime_train, **entry.train, **column.train, **own}

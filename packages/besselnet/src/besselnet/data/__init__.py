@@ -17,6 +17,7 @@ from besselnet.data._augment import (
     Rotate,
     Scale,
     Shift,
+    Stretch,
     make_augmentation,
 )
 from besselnet.data._batches import Batches
@@ -54,6 +55,7 @@ __all__ = [
     "Scale",
     "Shift",
     "Splits",
+    "Stretch",
     "cache_folder",
     "data_source",
     "decode_image",

@@ -1,6 +1,6 @@
 """Random changes of training images: where pixels lie, how bright they are, what is hidden.
 
-Changes of the first kind (`Rotate`, `Reflect`, `Scale`, `Shift`) are affine maps. Those that follow one
+Changes of the first kind (`Rotate`, `Reflect`, `Scale`, `Stretch`, `Shift`) are affine maps. Those that follow one
 another in a `Compose` are multiplied, and the images are sampled once.
 """
 
@@ -23,7 +23,7 @@ from besselnet.functional import (
 )
 
 AugmentName = Literal[
-    "rotate", "reflect", "scale", "shift", "brightness", "contrast", "colour", "erase"
+    "rotate", "reflect", "scale", "stretch", "shift", "brightness", "contrast", "colour", "erase"
 ]
 # The random numbers of an image are drawn before it is known how many channels it has. Further
 # channels begin again with the first factor.
@@ -103,6 +103,33 @@ class Scale(_Warp):
 
     def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
         return torch.eye(2, 3, dtype=torch.float64) / draws.double()[:, None, None]
+
+
+@dataclass(frozen=True)
+class Stretch(_Warp):
+    """Stretch each image along one axis and squeeze it along the other, so that areas stay.
+
+    The axis has any direction, the factor is log-uniform in [1, factor]: a circle becomes an ellipse, and
+    nothing is rotated.
+    """
+
+    factor: float = field(default=1.2, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("factor", self.factor, above=1)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """(count, 2): the direction in degrees, and the factor."""
+        degrees = 180 * torch.rand(count, generator=generator)
+        factors = torch.exp(torch.rand(count, generator=generator) * math.log(self.factor))
+        return torch.stack([degrees, factors], dim=1)
+
+    def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        degrees, factors = draws.double().unbind(1)
+        to_axes, back = rotation_matrices(degrees), rotation_matrices(-degrees)
+        along = torch.stack([1 / factors, factors], dim=1)
+        return back[:, :, :2] @ (along[:, :, None] * to_axes)
 
 
 @dataclass(frozen=True)
@@ -256,6 +283,7 @@ def make_augmentation(
         "rotate": Rotate(interpolation, border=border),
         "reflect": Reflect(),
         "scale": Scale(interpolation, border=border),
+        "stretch": Stretch(interpolation, border=border),
         "shift": Shift(interpolation, border=border),
         "brightness": Brightness(),
         "contrast": Contrast(),
