@@ -92,8 +92,12 @@ def test_stretch_makes_ellipses_of_circles():
     along_y = (found * at[:, None] ** 2).sum((1, 2)) / found.sum((1, 2))
     both = (found * at * at[:, None]).sum((1, 2)) / found.sum((1, 2))
     square = 1.3**2
-    torch.testing.assert_close(along_x[:2], torch.tensor([9 * square, 9 / square]), rtol=1e-2, atol=0)
-    torch.testing.assert_close(along_y[:2], torch.tensor([9 / square, 9 * square]), rtol=1e-2, atol=0)
+    torch.testing.assert_close(
+        along_x[:2], torch.tensor([9 * square, 9 / square]), rtol=1e-2, atol=0
+    )
+    torch.testing.assert_close(
+        along_y[:2], torch.tensor([9 / square, 9 * square]), rtol=1e-2, atol=0
+    )
     torch.testing.assert_close(along_x[2], along_y[2])
     torch.testing.assert_close(
         both.abs(), torch.tensor([0, 0, 4.5 * (square - 1 / square)]), rtol=1e-2, atol=1e-2

@@ -25,7 +25,7 @@ from besselnet.data._decode import decode_image, iter_images, resize_images
 from besselnet.data._download import Download
 from besselnet.data._files import cache_folder
 from besselnet.data._frame import frames_are_full, ground_colour
-from besselnet.data._imageset import ImageSet, Provenance, Splits
+from besselnet.data._imageset import IGNORED, ImageSet, Provenance, Splits, Task
 from besselnet.data._registry import (
     DataSource,
     data_source,
@@ -38,6 +38,7 @@ from besselnet.data._registry import (
 from besselnet.data._split import divide, fold_splits, split_indices, stratified_split
 
 __all__ = [
+    "IGNORED",
     "AugmentName",
     "Augmentation",
     "Batches",
@@ -56,6 +57,7 @@ __all__ = [
     "Shift",
     "Splits",
     "Stretch",
+    "Task",
     "cache_folder",
     "data_source",
     "decode_image",

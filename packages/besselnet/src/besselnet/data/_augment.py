@@ -1,7 +1,7 @@
 """Random changes of training images: where pixels lie, how bright they are, what is hidden.
 
-Changes of the first kind (`Rotate`, `Reflect`, `Scale`, `Stretch`, `Shift`) are affine maps. Those that follow one
-another in a `Compose` are multiplied, and the images are sampled once.
+Changes of the first kind (`Rotate`, `Reflect`, `Scale`, `Stretch`, `Shift`) are affine maps. Those that
+follow one another in a `Compose` are multiplied, and the images are sampled once.
 """
 
 import math

@@ -1,48 +1,61 @@
 """Labelled images in memory."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import Dataset
 
+# What the labels of images can be; the task of a training follows from them.
+Task = Literal["classify", "segment", "regress", "multilabel"]
+# In a mask: a pixel that nobody has labelled. It counts in no loss and no score.
+IGNORED = 255
+
 
 @dataclass(frozen=True, repr=False)
-class ImageSet(Dataset[tuple[torch.Tensor, int]]):
+class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
     """Images, their labels, and optionally the group (slide, patient, field of view) of each.
 
-    A `torch.utils.data.Dataset`: item i is (image, label), float32 (C, H, W) in [0, 1] and an int, so a
-    `DataLoader` takes it as it is. `Batches` is faster, since it does not go image by image.
+    A `torch.utils.data.Dataset`: item i is (image, label), float32 (C, H, W) in [0, 1] and an int (or a
+    tensor, for labels that are no classes), so a `DataLoader` takes it as it is. `Batches` is faster, since
+    it does not go image by image.
 
     - `images`: (N, C, H, W) uint8, or float32 in [0, 1] where the source has more than 8 bits;
-    - `labels`: (N,) int64, indices into `classes`;
+    - `labels`: their type says what they are (`task`):
+
+      | task | labels | `classes` |
+      |---|---|---|
+      | `"classify"` | (N,) int64, indices into `classes` | names of the classes |
+      | `"segment"` | (N, H, W) uint8, a class for each pixel, or `IGNORED` | names of the classes |
+      | `"regress"` | (N, K) float32 | names of the K values |
+      | `"multilabel"` | (N, K) bool, whether each of `classes` is in the image | names of the classes |
+
     - `groups`: (N,) int64 or None. Images of one group are not independent, so splits can keep
-      them together.
+      them together;
+    - `instances`: with masks, (N, H, W) int32 numbers of the single objects, 0 for none, or None. They judge
+      predictions; nothing is trained on them.
     """
 
     images: torch.Tensor
     labels: torch.Tensor
     classes: tuple[str, ...]
     groups: torch.Tensor | None = None
+    instances: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.shape[1] < 1 or min(self.images.shape[2:]) < 1:
             raise ValueError(f"images must be (N, C, H, W), got {tuple(self.images.shape)}")
         if self.images.dtype not in (torch.uint8, torch.float32):
             raise ValueError(f"images must be uint8 or float32, got {self.images.dtype}")
-        for name, column in (("labels", self.labels), ("groups", self.groups)):
-            if column is None:
-                continue
-            if column.shape != (len(self.images),) or column.dtype != torch.int64:
-                raise ValueError(
-                    f"{name} must be int64 and one per image ({len(self.images)}), "
-                    f"got {column.dtype} {tuple(column.shape)}"
-                )
-        out_of_range = (self.labels < 0) | (self.labels >= len(self.classes))
-        if out_of_range.any():
-            where = int(out_of_range.nonzero()[0])
+        _check_column("groups", self.groups, len(self.images))
+        _LABELS_OF[_kind(self.labels)](self)
+        if self.instances is not None and (
+            self.instances.shape != self.labels.shape or self.instances.dtype != torch.int32
+        ):
             raise ValueError(
-                f"label out of range: image {where} has label {int(self.labels[where])}, "
-                f"but there are {len(self.classes)} classes (0 to {len(self.classes) - 1})"
+                f"instances must be int32 and of the shape of the masks, got {self.instances.dtype} "
+                f"{tuple(self.instances.shape)}"
             )
         if self.images.dtype == torch.float32 and len(self.images):
             low, high = (float(v) for v in torch.aminmax(self.images))
@@ -52,13 +65,21 @@ class ImageSet(Dataset[tuple[torch.Tensor, int]]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return as_floats(self.images[index]), int(self.labels[index])
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, Any]:
+        label = self.labels[index]
+        return as_floats(self.images[index]), int(label) if label.ndim == 0 else label
 
     def __repr__(self) -> str:
         shape, kind = tuple(self.images.shape), str(self.images.dtype).removeprefix("torch.")
+        named = "values" if self.task == "regress" else "classes"
+        task = "" if self.task == "classify" else f"{self.task}, "
         groups = "" if self.groups is None else f", {len(self.groups.unique())} groups"
-        return f"ImageSet({shape} {kind}, {len(self.classes)} classes{groups})"
+        return f"ImageSet({task}{shape} {kind}, {len(self.classes)} {named}{groups})"
+
+    @property
+    def task(self) -> Task:
+        """What the labels are."""
+        return _kind(self.labels)
 
     @property
     def channels(self) -> int:
@@ -71,15 +92,100 @@ class ImageSet(Dataset[tuple[torch.Tensor, int]]):
         return self.images.shape[2], self.images.shape[3]
 
     def class_counts(self) -> torch.Tensor:
-        """(number of classes,) images of each class."""
-        return torch.bincount(self.labels, minlength=len(self.classes))
+        """(number of classes,) images of each class; in masks, pixels of each class."""
+        if self.task == "regress":
+            raise ValueError("these images have values, and no classes to count")
+        if self.task == "multilabel":
+            return self.labels.sum(0)
+        counts = torch.bincount(self.labels.flatten(), minlength=len(self.classes))
+        return counts[: len(self.classes)]
 
     def select(self, indices: torch.Tensor) -> "ImageSet":
         """The images at `indices`, in that order."""
-        groups = None if self.groups is None else self.groups[indices]
+
+        def chosen(column: torch.Tensor | None) -> torch.Tensor | None:
+            return None if column is None else column[indices]
+
         return replace(
-            self, images=self.images[indices], labels=self.labels[indices], groups=groups
+            self,
+            images=self.images[indices],
+            labels=self.labels[indices],
+            groups=chosen(self.groups),
+            instances=chosen(self.instances),
         )
+
+
+def _kind(labels: torch.Tensor) -> Task:
+    """What `labels` are, by their type and number of dimensions."""
+    kinds: dict[tuple[torch.dtype, int], Task] = {
+        (torch.int64, 1): "classify",
+        (torch.uint8, 3): "segment",
+        (torch.float32, 2): "regress",
+        (torch.bool, 2): "multilabel",
+    }
+    if (labels.dtype, labels.ndim) not in kinds:
+        known = ", ".join(f"{dtype} with {ndim}" for dtype, ndim in kinds)
+        raise ValueError(
+            f"labels are {labels.dtype} with {labels.ndim} dimensions: must be one of {known}"
+        )
+    return kinds[labels.dtype, labels.ndim]
+
+
+def _check_column(name: str, column: torch.Tensor | None, images: int) -> None:
+    if column is not None and (column.shape != (images,) or column.dtype != torch.int64):
+        raise ValueError(
+            f"{name} must be int64 and one per image ({images}), "
+            f"got {column.dtype} {tuple(column.shape)}"
+        )
+
+
+def _check_classes(found: ImageSet) -> None:
+    _check_column("labels", found.labels, len(found))
+    out_of_range = (found.labels < 0) | (found.labels >= len(found.classes))
+    if out_of_range.any():
+        where = int(out_of_range.nonzero()[0])
+        raise ValueError(
+            f"label out of range: image {where} has label {int(found.labels[where])}, "
+            f"but there are {len(found.classes)} classes (0 to {len(found.classes) - 1})"
+        )
+
+
+def _check_masks(found: ImageSet) -> None:
+    expected = (len(found), *found.image_size)
+    if tuple(found.labels.shape) != expected:
+        raise ValueError(
+            f"masks must be {expected}, as the images, got {tuple(found.labels.shape)}"
+        )
+    if not 1 <= len(found.classes) < IGNORED:
+        raise ValueError(f"masks must have 1 to {IGNORED - 1} classes, got {len(found.classes)}")
+    out_of_range = (found.labels >= len(found.classes)) & (found.labels != IGNORED)
+    if out_of_range.any():
+        image, row, column = out_of_range.nonzero()[0].tolist()
+        raise ValueError(
+            f"class out of range: mask {image} has {int(found.labels[image, row, column])} in row {row}, "
+            f"column {column}, but there are {len(found.classes)} classes (0 to "
+            f"{len(found.classes) - 1}; {IGNORED} for pixels without a label)"
+        )
+
+
+def _check_rows(found: ImageSet) -> None:
+    expected = (len(found), len(found.classes))
+    if tuple(found.labels.shape) != expected:
+        raise ValueError(
+            f"labels must be {expected}, one row per image and one column per name, "
+            f"got {tuple(found.labels.shape)}"
+        )
+    if not bool(found.labels.isfinite().all()):
+        where = int((~found.labels.isfinite()).nonzero()[0][0])
+        raise ValueError(f"values must be finite: image {where} has {found.labels[where].tolist()}")
+
+
+_LABELS_OF: dict[Task, Callable[[ImageSet], None]] = {
+    "classify": _check_classes,
+    "segment": _check_masks,
+    "regress": _check_rows,
+    "multilabel": _check_rows,
+}
 
 
 def as_floats(images: torch.Tensor) -> torch.Tensor:
@@ -118,6 +224,10 @@ class Splits:
     def __post_init__(self) -> None:
         classes, shape = self.train.classes, tuple(self.train.images.shape[1:])
         for name, other in self.parts().items():
+            if other.task != self.train.task:
+                raise ValueError(
+                    f"{name} and train must have labels of one kind, got {other.task} and {self.train.task}"
+                )
             if other.classes != classes:
                 raise ValueError(
                     f"{name} and train must have the same classes, got {other.classes} and {classes}"
@@ -136,13 +246,18 @@ class Splits:
     def merged(self) -> ImageSet:
         """Every image of every part: what the paper's regimes are drawn from.
 
-        Groups are kept when every part has them.
+        Groups and instances are kept when every part has them.
         """
         parts = list(self.parts().values())
-        groups = [part.groups for part in parts if part.groups is not None]
-        return ImageSet(
-            torch.cat([part.images for part in parts]),
-            torch.cat([part.labels for part in parts]),
-            self.train.classes,
-            torch.cat(groups) if len(groups) == len(parts) else None,
+
+        def joined(name: str) -> torch.Tensor | None:
+            columns = [getattr(part, name) for part in parts]
+            return None if any(column is None for column in columns) else torch.cat(columns)
+
+        return replace(
+            self.train,
+            images=torch.cat([part.images for part in parts]),
+            labels=torch.cat([part.labels for part in parts]),
+            groups=joined("groups"),
+            instances=joined("instances"),
         )
