@@ -26,9 +26,9 @@ FEWEST_EPOCHS, MOST_EPOCHS = 10, 300
 BATCH_SIZES = {0: 16, 5_001: 32, 20_001: 64}
 # Mirror images can be another class (spirals, letters): "reflect" is for networks that cannot tell them
 # apart, and for images that `try_mirror_images` has tried.
-MOVES, HARMLESS_MOVES = ("rotate", "scale", "shift"), ("shift",)
+MOVES, HARMLESS_MOVES = ("rotate", "scale", "stretch", "shift"), ("shift",)
 # Objects on a ground are centred, and where their centre lies can tell a 6 from a rotated 9.
-MOVES_ON_GROUND, HARMLESS_ON_GROUND = ("rotate", "scale"), ()
+MOVES_ON_GROUND, HARMLESS_ON_GROUND = ("rotate", "scale", "stretch"), ()
 # Of pictures that fill their frame, and of objects on a ground, which says how bright "black" is.
 LIGHT, LIGHT_ON_GROUND = ("brightness", "contrast"), ("contrast",)
 COLOUR_CHANNELS = 3
