@@ -400,7 +400,7 @@ def test_npz_groups_stay_together(tmp_path):
             {"x": np.zeros((4, 2, 2)), "y": np.array(list("abca")), "classes": ["a", "b"]},
             "label 'c' is not among the classes",
         ),
-        ({"x": np.zeros((4, 2, 2)), "y": np.full(4, 0.5)}, "whole numbers or names"),
+        ({"x": np.zeros((4, 2, 2)), "y": np.full(4, 1j)}, "whole numbers or names"),
         ({"x": np.array(list("abcd")).reshape(4, 1, 1), "y": np.zeros(4, int)}, "numbers"),
     ],
 )

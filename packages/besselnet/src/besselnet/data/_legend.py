@@ -74,14 +74,14 @@ def read_legend(path: Path) -> Legend:
         if path.suffix.lower() == ".toml":
             toml = needed("tomllib" if sys.version_info >= (3, 11) else "tomli", "TOML", "train")
             return make_legend(toml.loads(text))
-        return _legend(_csv_rows(text))
+        return _from_rows(_csv_rows(text))
 
 
 def make_legend(entries: Mapping[str, object]) -> Legend:
     """A legend from class names by colour or number."""
     if not isinstance(entries, Mapping):
         raise ValueError(f"legend={entries!r}: must be class names by colour or number")
-    return _legend((repr(key), str(key), name) for key, name in entries.items())
+    return _from_rows((repr(key), str(key), name) for key, name in entries.items())
 
 
 def _csv_rows(text: str) -> Iterable[tuple[str, str, object]]:
@@ -99,7 +99,7 @@ def _csv_rows(text: str) -> Iterable[tuple[str, str, object]]:
         yield f"line {rows.line_num}", ",".join(cells[:-1]), cells[-1]
 
 
-def _legend(rows: Iterable[tuple[str, str, object]]) -> Legend:
+def _from_rows(rows: Iterable[tuple[str, str, object]]) -> Legend:
     """From (place, colour or number, class); colours of one name are one class."""
     index: dict[int, int] = {}
     classes: list[str] = []

@@ -43,7 +43,7 @@ def choose_size(
     return side, f"{width} x {height} pixels{others}: {_HOW[resize].format(side)}"
 
 
-def padded_size(sizes: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], str]:
+def padded_size(sizes: Iterable[tuple[int, ...]]) -> tuple[tuple[int, int], str]:
     """Height and width that images of these heights and widths are padded to, and a line that says so."""
     counts = Counter(sizes)
     height, width = (max(sides) for sides in zip(*counts))
