@@ -131,12 +131,15 @@ def read_mask(
     """What a mask has in each pixel: (H, W) uint8 or uint16 numbers, or (H, W, 3) uint8 colours.
 
     Numbers are those of grey files (black and white: 0 and 1) and of palettes. Files of three equal
-    channels are grey. With `colours`, every file of 8 bits has colours. Transparency is left out.
+    channels are grey. With `colours`, every file of 8 bits has colours. Transparency is left out, and JPEG
+    is refused: it changes values.
     """
     check_reading(page=page, max_pixels=max_pixels)
     image_library = pillow()
     check_file(path)
     with reading(path), _own_limit(image_library), _opened(path) as opened:
+        if opened.format in ("JPEG", "MPO"):
+            raise ValueError("JPEG changes the values of a mask: save it as PNG or TIFF")
         _check_page_size(opened, page, max_pixels)
         return _decode_mask(opened, colours)
 

@@ -45,8 +45,8 @@ class Legend:
             others = f" and {counted(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
             raise ValueError(
                 f"has {self._shown(unknown[0])} in row {row}, column {column}{others}: not in the legend "
-                f"({', '.join(map(self._shown, list(self.index)[:8]))}). Interpolation and JPEG make such "
-                "values: save masks as PNG, and resize them by the nearest pixel"
+                f"({', '.join(map(self._shown, list(self.index)[:8]))}). Interpolation makes such "
+                "values: resize masks by the nearest pixel"
             )
         known = np.array([self.index[int(value)] for value in values], np.int16)
         return known[places].reshape(packed.shape)

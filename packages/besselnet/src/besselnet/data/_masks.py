@@ -94,14 +94,14 @@ def _check_classes(
     wrong = values[(values < 0) | ((values >= most) & (values != IGNORED))]
     if not len(wrong):
         return
-    if names is None and len(values) > most:
-        raise ValueError(
-            f"{place}: has {len(values)} different values, too many for classes. If they number objects, "
-            f"{option_hint('masks', 'instances')}. Interpolation and JPEG make such values, too: save masks "
-            "as PNG, and resize them by the nearest pixel. More than 32 classes need their names"
-        )
     row, column = np.argwhere(mask == wrong[0])[0]
-    advice = "; other numbers need a legend" if names is None else ""
+    advice = ""
+    if names is None:
+        advice = (
+            f". It has {len(values)} different values. If they number objects, "
+            f"{option_hint('masks', 'instances')}; if they are classes, name them. Interpolation makes such "
+            "values, too: resize masks by the nearest pixel"
+        )
     raise ValueError(
         f"{place}: has {wrong[0]} in row {row}, column {column}: must be a class (0 to {most - 1}), or "
         f"{IGNORED} for pixels without a label{advice}"

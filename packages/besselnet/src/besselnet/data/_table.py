@@ -18,6 +18,8 @@ from besselnet.data._parts import PART_NAMES
 from besselnet.untrusted import check_file, reading
 
 FILE_COLUMNS = ("file", "filename", "image", "path")
+# Recognised in any letter case.
+_KNOWN = (*FILE_COLUMNS, "split", "group")
 TABLE_TASKS = ("classify", "regress", "multilabel")
 # Columns with these names hold classes, also where those are numbers.
 _CLASS_COLUMNS = ("label", "labels", "class", "classes")
@@ -80,11 +82,7 @@ def read_table(path: Path, task: str | None = None) -> Table:
     check_file(path, _MOST_BYTES)
     with reading(path):
         header, rows, lines = _read(path)
-        file_column = next((header.index(name) for name in FILE_COLUMNS if name in header), None)
-        if file_column is None:
-            raise ValueError(
-                f"line 1: must name the columns, separated by commas, among them 'file'; got {header[:8]}"
-            )
+        file_column = _file_column(header)
         special = {name: header.index(name) for name in ("split", "group") if name in header}
         chosen = [i for i in range(len(header)) if i not in (file_column, *special.values())]
         if not chosen:
@@ -116,6 +114,8 @@ def _read(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
                 continue
             if not header:
                 header = [name.lower() if name.lower() in _KNOWN else name for name in cells]
+                # Before the rows: with another separator they do not fit either.
+                _file_column(header)
                 continue
             if len(cells) != len(header):
                 raise ValueError(
@@ -131,7 +131,13 @@ def _read(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     return header, rows, lines
 
 
-_KNOWN = (*FILE_COLUMNS, "split", "group")
+def _file_column(header: Sequence[str]) -> int:
+    for name in FILE_COLUMNS:
+        if name in header:
+            return header.index(name)
+    raise ValueError(
+        f"line 1: must name the columns, separated by commas, among them 'file'; got {header[:8]}"
+    )
 
 
 def _files(folder: Path, names: Sequence[str], lines: Sequence[int]) -> list[Path]:
