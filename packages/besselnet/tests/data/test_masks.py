@@ -360,6 +360,11 @@ def test_folders_that_unpack_to_gigabytes_are_refused(tmp_path):
     refused(lambda: load_data(tmp_path), "images", "7000x7000", "image_size")
 
 
+def test_masks_of_one_class_are_refused(tmp_path):
+    fill(tmp_path, class_numbers(most=1))
+    refused(lambda: load_data(tmp_path), "masks/00.png", "one class")
+
+
 def test_a_hostile_legend(tmp_path):
     fill(tmp_path, class_numbers())
     make_special(tmp_path / "legend.csv", "FIFO")

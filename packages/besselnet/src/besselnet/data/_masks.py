@@ -81,6 +81,8 @@ def _class_masks(
     if names is None:
         largest = 1 if two else max(together - {IGNORED}, default=0)
         names = tuple(map(str, range(int(largest) + 1)))
+    if len(names) < 2:
+        raise ValueError(f"{places[0]}: masks have one class only ({names[0]}); two are needed")
     return found, names
 
 
