@@ -352,7 +352,6 @@ def test_hostile_files(tmp_path, where):
 
 
 def test_folders_that_unpack_to_gigabytes_are_refused(tmp_path):
-    """Unless their files are large, too, or images are resized one by one."""
     for number in range(30):
         for kind in ("images", "masks"):
             (tmp_path / kind).mkdir(exist_ok=True)

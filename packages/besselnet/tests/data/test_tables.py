@@ -138,6 +138,7 @@ ROW = "pictures/00.png,1.5\n"
         ("file,split,size\npictures/00.png,trian,1.5\n", ("line 2", "trian")),
         ("file,split,size\npictures/00.png,val,1.5\n", ("'train'",)),
         ("file,size\n" + ROW + "pic\0tures/01.png,1\n", ()),
+        ("file,size\n" + ROW + "x" * 9999 + ",1\n", ("line 3",)),
         ('file,size\n"' + "x" * 200_000 + '",1\n', ()),
     ],
 )

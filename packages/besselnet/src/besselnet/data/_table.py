@@ -1,6 +1,7 @@
 """Tables of images: a CSV file with a column `file`, and what each image is labelled with."""
 
 import csv
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -144,8 +145,9 @@ def _files(folder: Path, names: Sequence[str], lines: Sequence[int]) -> list[Pat
     seen: dict[Path, int] = {}
     for name, line in zip(names, lines):
         path = folder / name
-        if not name or not path.exists() or path.is_dir():
-            raise ValueError(f"line {line}: there is no file {str(path)!r}")
+        # Not the methods of `path`, which raise for names that no file can have.
+        if not os.path.exists(path) or os.path.isdir(path):
+            raise ValueError(f"line {line}: there is no file {name[:80]!r} in {folder}")
         if path in seen:
             raise ValueError(f"line {line}: {name!r} is in line {seen[path]}, too")
         seen[path] = line
