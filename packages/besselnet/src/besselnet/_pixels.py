@@ -121,6 +121,29 @@ def read_pixels(
     return np.repeat(pixels, 3, 0) if channels == 3 else _luma(pixels)
 
 
+def read_mask(
+    path: Path | str,
+    *,
+    colours: bool = False,
+    page: int | None = None,
+    max_pixels: int | None = None,
+) -> Array:
+    """What a mask has in each pixel: (H, W) uint8 or uint16 numbers, or (H, W, 3) uint8 colours.
+
+    Numbers are those of grey files (black and white: 0 and 1) and of palettes. Files of three equal
+    channels are grey. With `colours`, every file of 8 bits has colours. Transparency is left out, and JPEG
+    is refused: it changes values.
+    """
+    check_reading(page=page, max_pixels=max_pixels)
+    image_library = pillow()
+    check_file(path)
+    with reading(path), _own_limit(image_library), _opened(path) as opened:
+        if opened.format in ("JPEG", "MPO"):
+            raise ValueError("JPEG changes the values of a mask: save it as PNG or TIFF")
+        _check_page_size(opened, page, max_pixels)
+        return _decode_mask(opened, colours)
+
+
 def read_size(
     path: Path | str, *, page: int | None = None, max_pixels: int | None = None
 ) -> tuple[int, int]:
@@ -324,6 +347,29 @@ def _decode(image: Any) -> Array:
     if kind in _GREY:
         return np.array(upright.convert("L"))[None]
     return np.ascontiguousarray(np.asarray(upright.convert("RGB")).transpose(2, 0, 1))
+
+
+def _decode_mask(image: Any, colours: bool) -> Array:
+    """`read_mask` of an opened file."""
+    from PIL import ImageOps
+
+    image.load()
+    upright = ImageOps.exif_transpose(image)
+    kind = upright.mode
+    if kind in _DEEP:
+        values = np.asarray(upright)
+        if colours:
+            raise ValueError("has numbers of more than 8 bits, and no colours")
+        if not (values.min() >= 0 and values.max() <= 65535 and np.all(values == np.rint(values))):
+            raise ValueError("a mask must have whole numbers in 0..65535")
+        return values.astype(np.uint16)
+    if kind not in _GREY + _COLOUR:
+        raise ValueError(f"pixel format {kind!r} is not supported")
+    if not colours and kind in ("1", "P"):
+        return np.array(upright).astype(np.uint8)
+    channels = np.array(upright.convert("RGB"))
+    grey = (channels == channels[..., :1]).all()
+    return channels[..., 0].copy() if grey and not colours else channels
 
 
 def _deep(values: Array) -> Array:

@@ -400,7 +400,7 @@ def test_npz_groups_stay_together(tmp_path):
             {"x": np.zeros((4, 2, 2)), "y": np.array(list("abca")), "classes": ["a", "b"]},
             "label 'c' is not among the classes",
         ),
-        ({"x": np.zeros((4, 2, 2)), "y": np.full(4, 0.5)}, "whole numbers or names"),
+        ({"x": np.zeros((4, 2, 2)), "y": np.full(4, 1j)}, "whole numbers or names"),
         ({"x": np.array(list("abcd")).reshape(4, 1, 1), "y": np.zeros(4, int)}, "numbers"),
     ],
 )
@@ -426,9 +426,9 @@ def test_truncated_npz_is_named(tmp_path, keep):
 
 
 def test_other_files_and_unknown_names_are_refused(tmp_path):
-    (tmp_path / "table.csv").write_text("1,2")
-    with pytest.raises(ValueError, match=r"table\.csv: is neither a folder"):
-        load_data(tmp_path / "table.csv")
+    (tmp_path / "table.txt").write_text("1,2")
+    with pytest.raises(ValueError, match=r"table\.txt: is neither a folder"):
+        load_data(tmp_path / "table.txt")
     with pytest.raises(ValueError, match="did you mean 'mnist-rot'"):
         load_data("mnist-rto")
     with pytest.raises(FileNotFoundError, match="nowhere"):

@@ -479,6 +479,7 @@ def test_every_set_of_the_issue_is_registered():
         "folder",
         "galaxy10",
         "malaria",
+        "masks",
         "mnist",
         "mnist-back",
         "mnist-mini",
@@ -486,6 +487,7 @@ def test_every_set_of_the_issue_is_registered():
         "mnist-rot-back",
         "npz",
         "radio-galaxies",
+        "table",
     ]
 
 

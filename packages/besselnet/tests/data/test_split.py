@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from besselnet.data import (
+    IGNORED,
     ImageSet,
     Provenance,
     Splits,
@@ -226,3 +227,46 @@ def test_a_seed_decides_the_folds_and_groups_may_be_divided():
 def test_impossible_folds_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         fold_splits(labelled([5, 5]), seed=0, **options)
+
+
+def presence(labels, kind):
+    """An image set whose images have these labels (N, K), as masks of a row or as several labels."""
+    names = tuple("abcd"[: labels.shape[1]])
+    if kind == "multilabel":
+        return ImageSet(torch.zeros(len(labels), 1, 1, 1, dtype=torch.uint8), labels, names)
+    masks = torch.where(labels, torch.arange(labels.shape[1]), IGNORED).to(torch.uint8)[:, None]
+    return ImageSet(torch.zeros(len(labels), 1, *masks.shape[1:], dtype=torch.uint8), masks, names)
+
+
+@pytest.mark.parametrize("kind", ["segment", "multilabel"])
+@pytest.mark.parametrize("seed", range(3))
+def test_rare_classes_of_masks_and_of_several_labels_are_in_every_part(kind, seed):
+    labels = torch.zeros(100, 3, dtype=torch.bool)
+    labels[:, 0] = True
+    labels[:50, 1] = True
+    labels[45:55, 2] = True
+    parts = stratified_split(presence(labels, kind), (0.6, 0.2, 0.2), seed)
+    has = torch.stack([part.class_counts() for part in parts])
+    assert has[:, 2].tolist() == [6, 2, 2]
+    assert has[:, 0].tolist() == [60, 20, 20]
+    folds = fold_splits(presence(labels, kind), 5, seed)
+    assert [int(fold.test.class_counts()[2]) for fold in folds] == [2] * 5
+
+
+def test_images_without_any_label_are_divided_too():
+    labels = torch.zeros(20, 2, dtype=torch.bool)
+    labels[:10, 0] = True
+    train, test = stratified_split(presence(labels, "multilabel"), (0.5, 0.5), 0)
+    assert train.class_counts().tolist() == test.class_counts().tolist() == [5, 0]
+
+
+def test_values_are_divided_at_random_and_by_group():
+    images = torch.zeros(40, 1, 2, 2, dtype=torch.uint8)
+    values = ImageSet(images, torch.arange(40.0)[:, None], ("v",), torch.arange(40) // 4)
+    parts = stratified_split(values, (0.5, 0.25, 0.25), seed=0)
+    assert [len(part) for part in parts] == [20, 10, 10]
+    assert sorted(torch.cat([part.labels for part in parts])[:, 0].tolist()) == list(range(40))
+    groups = [set(p.groups.tolist()) for p in stratified_split(values, (0.5, 0.5), 0, True)]
+    assert not groups[0] & groups[1]
+    other = stratified_split(values, (0.5, 0.25, 0.25), seed=1)[0]
+    assert not torch.equal(parts[0].labels, other.labels)

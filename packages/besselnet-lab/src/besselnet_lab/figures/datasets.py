@@ -15,7 +15,7 @@ from besselnet_lab.figures.pictures import packaged_digits, photograph, spiral
 __all__ = ["DataExamples", "draw_datasets", "find_examples"]
 
 # Readers of a path of the user's own, which is no data set by itself.
-_OWN_FILES = ("folder", "npz")
+_OWN_FILES = ("folder", "masks", "npz", "table")
 
 
 @dataclass(frozen=True)

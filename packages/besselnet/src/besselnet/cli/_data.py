@@ -12,9 +12,17 @@ from rich.table import Table
 from besselnet._pixels import counted
 from besselnet.checks import LARGEST_SIDE, check_choice
 from besselnet.cli._program import Json
-from besselnet.data import cache_folder, data_source, fetch_data, list_data
+from besselnet.data import Task, cache_folder, data_source, fetch_data, list_data
 from besselnet.drawing import contact_sheet
 from besselnet.train import DataConfig, load_images, override
+
+# What the number of names in `ImageSet.classes` says.
+_LABELS: dict[Task, str] = {
+    "classify": "{} classes",
+    "segment": "masks of {} classes",
+    "regress": "{} values each",
+    "multilabel": "any of {} classes",
+}
 
 app = typer.Typer(no_args_is_help=True, help="List, download and look at data sets.")
 
@@ -76,7 +84,9 @@ def fetch_command(
 
 @app.command("show")
 def show_command(
-    data: Annotated[str, typer.Argument(help="A data set by name, a folder, or an .npz file.")],
+    data: Annotated[
+        str, typer.Argument(help="A data set by name, a folder, an .npz or a .csv file.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")],
     root: Annotated[
         Path | None, typer.Option(help="Folder or file with the published files of a named set.")
@@ -98,6 +108,8 @@ def show_command(
 ) -> None:
     """Draw a contact sheet: random images of every class, a row each.
 
+    Images with masks are shown with them, images with values from the smallest to the largest.
+
     Examples:
 
         besselnet data show mnist-mini -o digits.png
@@ -117,6 +129,6 @@ def show_command(
         height, width = images.image_size
         typer.echo(
             f"{name}: {counted(len(images), 'image')}, {width}x{height}, "
-            f"{counted(images.channels, 'channel')}, {len(images.classes)} classes"
+            f"{counted(images.channels, 'channel')}, {_LABELS[images.task].format(len(images.classes))}"
         )
     typer.echo(f"{splits.provenance}\nwrote {output}")

@@ -21,11 +21,12 @@ from besselnet.data._augment import (
     make_augmentation,
 )
 from besselnet.data._batches import Batches
-from besselnet.data._decode import decode_image, iter_images, resize_images
+from besselnet.data._decode import decode_image, iter_images, resize_images, resize_masks
 from besselnet.data._download import Download
 from besselnet.data._files import cache_folder
 from besselnet.data._frame import frames_are_full, ground_colour
 from besselnet.data._imageset import IGNORED, ImageSet, Provenance, Splits, Task
+from besselnet.data._masks import instance_classes
 from besselnet.data._registry import (
     DataSource,
     data_source,
@@ -67,6 +68,7 @@ __all__ = [
     "frames_are_full",
     "ground_colour",
     "image_files",
+    "instance_classes",
     "iter_images",
     "list_data",
     "load_data",
@@ -74,6 +76,7 @@ __all__ = [
     "reading_options",
     "register_data",
     "resize_images",
+    "resize_masks",
     "resolve_reading",
     "split_indices",
     "stratified_split",

@@ -18,6 +18,7 @@ from besselnet._pixels import (
     read_pixels,
     scale_depth,
 )
+from besselnet.data._imageset import IGNORED
 from besselnet.untrusted import reading
 
 Resize = Literal["fit", "crop", "stretch"]
@@ -88,16 +89,18 @@ def iter_deep_images(
             yield path, image, largest
 
 
-def warn_of_dark_images(largest: int) -> None:
-    """Warn where the `largest` value of all 16-bit images of a set leaves two or more bits unused."""
+def warn_of_dark_images(largest: int, stacklevel: int = 4) -> None:
+    """Warn where the `largest` value of all 16-bit images of a set leaves two or more bits unused.
+
+    `stacklevel` is that of the caller of `load_data`.
+    """
     used = largest.bit_length()
     if 0 < used <= 14:
         bits = max(8, used + used % 2)
-        # To the caller of load_data.
         warnings.warn(
             f"the 16-bit images come out dark: their largest value is {largest} of 65535. If they have "
             f"{bits} bits, {option_hint('bits', bits)}",
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
@@ -122,10 +125,28 @@ def resize_images(images: torch.Tensor, size: int, how: Resize = RESIZE) -> torc
         scaled = F.interpolate(scaled, inner, mode="bicubic", antialias=True).clamp_(0, top)
     if images.dtype == torch.uint8:
         scaled = scaled.round_().to(torch.uint8)
+    return _centred(scaled, size, 0)
+
+
+def resize_masks(
+    masks: torch.Tensor, size: int, how: Resize = RESIZE, fill: int = IGNORED
+) -> torch.Tensor:
+    """(N, H, W) numbers -> (N, size, size): the nearest pixel of each, where `resize_images` scales.
+
+    `fill` is the number outside the frame.
+    """
+    inner = inner_size(masks.shape[1], masks.shape[2], size, how)
+    # Exact: numbers of masks are below 2^24.
+    scaled = F.interpolate(masks[:, None].float(), inner, mode="nearest-exact")[:, 0]
+    return _centred(scaled.to(masks.dtype), size, fill)
+
+
+def _centred(images: torch.Tensor, size: int, fill: int) -> torch.Tensor:
+    """(..., H, W) -> (..., size, size), filled up or cut equally on both sides."""
     # Negative for "crop": that cuts.
-    rows, columns = size - inner[0], size - inner[1]
+    rows, columns = size - images.shape[-2], size - images.shape[-1]
     up, left = int(rows / 2), int(columns / 2)
-    return F.pad(scaled, (left, columns - left, up, rows - up))
+    return F.pad(images, (left, columns - left, up, rows - up), value=fill)
 
 
 def resize_in_pieces(

@@ -13,6 +13,7 @@ from besselnet.data._download import Download, fetch, verify
 from besselnet.data._files import cache_folder
 from besselnet.data._imageset import Splits
 from besselnet.data._split import check_shares
+from besselnet.data._table import table_in
 
 _COMMON = ("root", "image_size", "seed")
 
@@ -69,9 +70,22 @@ def data_source(name: str) -> DataSource:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
             f"{name!r} is neither a data set ({', '.join(list_data())}) "
-            f"nor a folder of images or an .npz file{hint}"
+            f"nor a folder of images, an .npz or a .csv file{hint}"
         )
     return _SOURCES[name]
+
+
+def _kind_of(path: Path) -> str:
+    """The name of the data set that reads a path of the user's."""
+    if path.is_dir():
+        tops = (path, path / "train")
+        if any((top / "images").is_dir() and (top / "masks").is_dir() for top in tops):
+            return "masks"
+        return "table" if table_in(path) else "folder"
+    kinds = {".npz": "npz", ".csv": "table"}
+    if path.suffix.lower() not in kinds:
+        raise ValueError(f"{path}: is neither a folder of images nor an .npz or .csv file")
+    return kinds[path.suffix.lower()]
 
 
 def _find(name_or_path: str | Path, root: str | Path | None) -> tuple[DataSource, Path | None]:
@@ -81,9 +95,7 @@ def _find(name_or_path: str | Path, root: str | Path | None) -> tuple[DataSource
     if str(name_or_path) not in _SOURCES and path.exists():
         if root is not None:
             raise ValueError(f"root is for data sets by name, and {name_or_path!s} is a path")
-        if not path.is_dir() and path.suffix.lower() != ".npz":
-            raise ValueError(f"{path}: is neither a folder of images nor an .npz file")
-        source, place = data_source("folder" if path.is_dir() else "npz"), path
+        source, place = data_source(_kind_of(path)), path
     else:
         source = data_source(str(name_or_path))
         place = None if root is None else Path(root).expanduser()
@@ -100,12 +112,16 @@ def load_data(
     seed: int = 0,
     **options: Any,
 ) -> Splits:
-    """Load a registered data set, a folder with a directory per class, or an .npz file.
+    """Load a registered data set, a folder of images, an .npz file, or a CSV table of images.
+
+    A folder has a directory per class, or `images` and `masks`, or a table.
+
 
     - `root`: a folder (or the file itself) that holds the published files; it is only read. Without
       it they are looked for in the cache folder and downloaded if missing;
-    - `image_size`: resize to this many pixels square; unset: as the set is, and for a folder or .npz file
-      chosen where the images are not square, differ in size or have more than 256 pixels a side;
+    - `image_size`: resize to this many pixels square; unset: as the set is, and for images of the
+      user's chosen where they are not square, differ in size or have more than 256 pixels a side. Images
+      with masks keep their pixels;
     - `seed`: of the division of sets without official parts, and of re-created sets;
     - `options`: those of the data set, see `data_source(name).options` and the documentation.
 

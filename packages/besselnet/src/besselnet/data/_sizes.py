@@ -1,8 +1,13 @@
-"""Which size images get that do not come square, of one size, and small enough to train on."""
+"""Which size images get that do not come square, of one size, and small enough to train on.
+
+Images with masks keep their pixels: they are padded to the size of the largest.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
 from statistics import median
+
+import numpy as np
 
 from besselnet._pixels import RESIZE
 from besselnet.data._decode import Resize
@@ -36,3 +41,26 @@ def choose_size(
     side = min(max(round(median(map(min, counts.elements()))), _LEAST), _MOST)
     others = " and others" if len(counts) > 1 else ""
     return side, f"{width} x {height} pixels{others}: {_HOW[resize].format(side)}"
+
+
+def padded_size(sizes: Iterable[tuple[int, ...]]) -> tuple[tuple[int, int], str]:
+    """Height and width that images of these heights and widths are padded to, and a line that says so."""
+    counts = Counter(sizes)
+    height, width = (max(sides) for sides in zip(*counts))
+    if len(counts) == 1:
+        return (height, width), ""
+    rows, columns = counts.most_common(1)[0][0]
+    return (
+        (height, width),
+        f"{columns} x {rows} pixels and others: padded to {width} x {height}, images by reflection, "
+        "masks without labels",
+    )
+
+
+def pad(images: np.ndarray, size: tuple[int, int], fill: int | None = None) -> np.ndarray:
+    """(..., H, W) in the middle of `size`; around it `fill`, or the reflected image."""
+    spare = [wanted - side for wanted, side in zip(size, images.shape[-2:])]
+    margins = [(0, 0)] * (images.ndim - 2) + [(rest // 2, rest - rest // 2) for rest in spare]
+    if fill is None:
+        return np.pad(images, margins, mode="symmetric")
+    return np.pad(images, margins, constant_values=fill)

@@ -1,4 +1,4 @@
-"""Divide images: stratified by class, or by whole groups."""
+"""Divide images: stratified by class where there are classes, or by whole groups."""
 
 from collections.abc import Sequence
 
@@ -47,9 +47,28 @@ def stratified_split(
     seed: int,
     by_group: bool = False,
 ) -> tuple[ImageSet, ...]:
-    """The parts of `split_indices`; with `by_group` the groups of the images stay together."""
+    """The parts of `split_indices`; with `by_group` the groups of the images stay together.
+
+    Images with several classes, in masks or labels, count as the rarest of theirs. Images with values are
+    divided at random.
+    """
     groups = _groups_of(imageset, by_group)
-    return tuple(map(imageset.select, split_indices(imageset.labels, sizes, seed, groups)))
+    return tuple(map(imageset.select, split_indices(_strata(imageset), sizes, seed, groups)))
+
+
+def _strata(imageset: ImageSet) -> torch.Tensor:
+    """(N,) the class that each image counts as in a division, so that no part lacks a rare one."""
+    if imageset.task == "classify":
+        return imageset.labels
+    if imageset.task == "regress":
+        return torch.zeros(len(imageset), dtype=torch.int64)
+    has = imageset.labels
+    if imageset.task == "segment":
+        numbers = range(len(imageset.classes))
+        has = torch.stack([(imageset.labels == n).flatten(1).any(1) for n in numbers], 1)
+    images = has.sum(0).expand_as(has)
+    rarest = images.masked_fill(~has, len(has) + 1).min(1).indices
+    return torch.where(has.any(1), rarest, len(imageset.classes))
 
 
 def _groups_of(imageset: ImageSet, by_group: bool) -> torch.Tensor | None:
@@ -181,7 +200,7 @@ def fold_splits(
     val_share: float = 0.0,
     data_set: str = "",
 ) -> list[Splits]:
-    """The `folds` divisions of a cross-validation, stratified by class.
+    """The `folds` divisions of a cross-validation, stratified as by `stratified_split`.
 
     Each image is in the test part of exactly one division. `val_share` of the others are its validation
     images, the rest trains; 0 for no validation images. `by_group` and `data_set` are as in `divide`.
@@ -190,7 +209,7 @@ def fold_splits(
     check_number("val_share", val_share, least=0, below=1)
     whole_groups = imageset.groups is not None if by_group is None else by_group
     groups = _groups_of(imageset, whole_groups)
-    parts = split_indices(imageset.labels, [1 / folds] * folds, seed, groups)
+    parts = split_indices(_strata(imageset), [1 / folds] * folds, seed, groups)
     found = []
     for number, tested in enumerate(parts, 1):
         outside = torch.ones(len(imageset), dtype=torch.bool)

@@ -1,3 +1,12 @@
 """Data sets; importing this package registers them all."""
 
-from besselnet.data._sets import folder, galaxies, malaria, mnist, mnist_variations, npz  # noqa: F401
+from besselnet.data._sets import (  # noqa: F401
+    folder,
+    galaxies,
+    malaria,
+    masks,
+    mnist,
+    mnist_variations,
+    npz,
+    table,
+)

@@ -1,25 +1,25 @@
-"""`npz`: arrays of images and labels in one NumPy archive."""
+"""`npz`: arrays of images and their labels in one NumPy archive."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from besselnet._pixels import RESIZE, check_reading, option_hint, scale_depth
 from besselnet.checks import check_choice, check_count
-from besselnet.data._decode import Resize, resize_in_pieces, warn_of_dark_images
+from besselnet.data._array_labels import array_labels, array_masks, array_task
+from besselnet.data._decode import Resize, resize_in_pieces, resize_masks, warn_of_dark_images
 from besselnet.data._files import read_arrays, take
-from besselnet.data._imageset import ImageSet, Provenance, Splits
+from besselnet.data._imageset import ImageSet, Splits, Task
+from besselnet.data._masks import UNLABELLED, MaskKind, check_ignore, label_masks
+from besselnet.data._parts import ALL, assemble
 from besselnet.data._registry import register_data
-from besselnet.data._sizes import choose_size
-from besselnet.data._split import divide
+from besselnet.data._sizes import choose_size, pad, padded_size
 from besselnet.untrusted import MOST_BYTES, reading
 
 _GROUP_KEYS = ("groups", "slide")
-# Of a file without names of the classes: each number up to the largest label becomes a class.
-_LARGEST_LABEL = 9_999
 # That are recognised without `layout`.
 _MOST_CHANNELS = 32
 
@@ -39,6 +39,9 @@ def load_npz(
     resize: Resize = RESIZE,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     by_group: bool | None = None,
+    task: Task | None = None,
+    masks: MaskKind | None = None,
+    ignore: int | Sequence[int] = (),
     max_bytes: int = MOST_BYTES,
 ) -> Splits:
     """Keys: `x`, `y`, or `x_train`, `y_train` and the same with `_val` and `_test`.
@@ -48,8 +51,13 @@ def load_npz(
       "NCHW") is needed. uint8, integers in 0..255, uint16 (divided by
       65 535, or by 2^`bits` - 1 where fewer bits are used), bool, or floats in [0, 1].
     - `image_size`, `resize`: as for a folder.
-    - y: integers, or names.
-    - classes: names, optional.
+    - y: integers (N,), or names; masks (N, H, W) of integers; values, floats (N,) or (N, K); several labels
+      for each image, bool (N, K). `task` ("classify", "segment", "regress", "multilabel") decides where
+      numbers can be read in more than one way: whole numbers (N,) are classes without it.
+    - fov: (N, H, W), optional, with the suffix of its part: where it is 0, masks have no label.
+    - `masks`, `ignore`: as for a folder of images and masks; "instances" for masks of objects. Images with
+      masks keep their size.
+    - classes: names of classes or values, optional.
     - groups or slide: integers or names, optional, with the suffix of their part.
     - `split`, `by_group`: how a file with `x` and `y` is divided; groups stay together by default.
     - `max_bytes`: what a compressed file may unpack to; 1 GB.
@@ -58,37 +66,85 @@ def load_npz(
         raise ValueError(f"npz needs the path of an .npz file, got {root}")
     if layout is not None:
         check_choice("layout", layout, ("NHWC", "NCHW"))
+    if masks is not None:
+        check_choice("masks", masks, ("classes", "instances"))
+        task = task or "segment"
+    ignored = check_ignore(ignore)
     check_reading(bits=bits)
     arrays = read_arrays(root, check_count("max_bytes", max_bytes))
     with reading(root):
         parts = [part for part in ("train", "val", "test") if f"x_{part}" in arrays]
         if "x" not in arrays and "train" not in parts:
             raise ValueError(f"has neither x nor x_train; its keys are {sorted(arrays)}")
-        suffixes = {part: f"_{part}" for part in parts} if "train" in parts else {"all": ""}
-        labels = [take(arrays, f"y{suffix}").reshape(-1) for suffix in suffixes.values()]
-        classes, numbers = _number(np.concatenate(labels), arrays.get("classes"))
-        numbers_of = dict(zip(suffixes, torch.from_numpy(numbers).split([len(y) for y in labels])))
+        suffixes = {part: f"_{part}" for part in parts} if "train" in parts else {ALL: ""}
+        targets = {f"y{suffix}": take(arrays, f"y{suffix}") for suffix in suffixes.values()}
         groups = _number_groups(arrays, suffixes)
-        images = {
-            part: as_images(arrays[f"x{suffix}"], layout, bits) for part, suffix in suffixes.items()
+        stored = [arrays[f"x{suffix}"] for suffix in suffixes.values()]
+        images = [as_images(x, layout, bits) for x in stored]
+        names = _names(arrays.get("classes"))
+        kind = array_task(targets, task)
+        instances = None
+        if kind == "segment":
+            fields = [arrays.get(f"fov{suffix}") for suffix in suffixes.values()]
+            numbers = [
+                array_masks(name, y, field, (len(x), *x.shape[2:]))
+                for (name, y), field, x in zip(targets.items(), fields, images)
+            ]
+            images, numbers, fitted = _with_masks(images, numbers, image_size, resize)
+            labels, instances, names = label_masks(
+                [mask for part in numbers for mask in part],
+                [f"{name}[{i}]" for name, y in targets.items() for i in range(len(y))],
+                instances=masks == "instances",
+                names=names,
+                ignore=ignored,
+            )
+        else:
+            labels, names = array_labels(list(targets.values()), kind, names)
+            images, fitted = _of_one_size(images, image_size, resize)
+        counts = [len(y) for y in targets.values()]
+        objects = [None] * len(counts) if instances is None else instances.split(counts)
+        sets = {
+            part: ImageSet(x, y, names, groups.get(part), z)
+            for part, x, y, z in zip(suffixes, images, labels.split(counts), objects)
         }
-        fitted = ""
-        if image_size is None:
-            sizes = ((x.shape[3], x.shape[2]) for x in images.values() for _ in x)
-            image_size, fitted = choose_size(sizes, resize)
-        sets = {}
-        for part, x in images.items():
-            resized = resize_in_pieces(x, image_size, resize)
-            sets[part] = ImageSet(resized, numbers_of[part], classes, groups.get(part))
     if bits is None:
-        stored = (arrays[f"x{suffix}"] for suffix in suffixes.values())
         deep = [int(x.max(initial=0)) for x in stored if x.dtype == np.uint16]
         warn_of_dark_images(max(deep, default=0))
-    if "all" in sets:
-        splits = divide(sets["all"], root.name, split, seed, by_group)
-    else:
-        splits = Splits(**sets, provenance=Provenance(f"{root.name}, its own parts"))
-    return replace(splits, provenance=replace(splits.provenance, fitted=fitted))
+    return assemble(sets, root.name, split, seed, by_group=by_group, fitted=fitted)
+
+
+def _of_one_size(
+    images: Sequence[Tensor], size: int | None, resize: Resize
+) -> tuple[list[Tensor], str]:
+    """The images of all parts at `size`, or at the size that is chosen for them."""
+    fitted = ""
+    if size is None:
+        size, fitted = choose_size(((x.shape[3], x.shape[2]) for x in images for _ in x), resize)
+    return [resize_in_pieces(x, size, resize) for x in images], fitted
+
+
+def _with_masks(
+    images: Sequence[Tensor], masks: Sequence[np.ndarray], size: int | None, resize: Resize
+) -> tuple[list[Tensor], list[np.ndarray], str]:
+    """Images and masks of all parts at `size`, or padded to the largest part."""
+    if size is None:
+        largest, fitted = padded_size(tuple(x.shape[2:]) for x in images)
+        if not fitted:
+            return list(images), list(masks), ""
+        pixels = [torch.from_numpy(pad(x.numpy(), largest)) for x in images]
+        return pixels, [pad(y.astype(np.int32), largest, UNLABELLED) for y in masks], fitted
+    resized = [
+        torch.cat(
+            [
+                resize_masks(
+                    torch.from_numpy(mask.astype(np.int32))[None], size, resize, UNLABELLED
+                )
+                for mask in part
+            ]
+        )
+        for part in masks
+    ]
+    return [resize_in_pieces(x, size, resize) for x in images], [y.numpy() for y in resized], ""
 
 
 def as_images(
@@ -138,25 +194,8 @@ def _as_values(array: np.ndarray, bits: int | None) -> np.ndarray:
     raise ValueError(f"images must be numbers, got {array.dtype}")
 
 
-def _number(labels: np.ndarray, classes: np.ndarray | None) -> tuple[tuple[str, ...], np.ndarray]:
-    """Class names, and the labels as indices into them."""
-    names = None if classes is None else tuple(str(name) for name in classes.reshape(-1))
-    if labels.dtype.kind in "US":
-        text = labels.astype(str).tolist()
-        names = names or tuple(sorted(set(text)))
-        unknown = sorted(set(text) - set(names))
-        if unknown:
-            raise ValueError(f"label {unknown[0]!r} is not among the classes {names}")
-        place = {name: number for number, name in enumerate(names)}
-        return names, np.array([place[name] for name in text], dtype=np.int64)
-    if labels.dtype.kind not in "iufb" or np.any(labels != np.round(labels)):
-        raise ValueError(f"labels must be whole numbers or names, got {labels.dtype}")
-    if names is None:
-        most = int(labels.max(initial=0))
-        if most > _LARGEST_LABEL:
-            raise ValueError(f"has the label {most}, must be at most {_LARGEST_LABEL}")
-        names = tuple(str(number) for number in range(most + 1))
-    return names, labels.astype(np.int64)
+def _names(classes: np.ndarray | None) -> tuple[str, ...] | None:
+    return None if classes is None else tuple(str(name) for name in classes.reshape(-1))
 
 
 def _number_groups(

@@ -1,0 +1,42 @@
+"""Train, val and test: as the user has made them, or divided."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from besselnet.data._imageset import ImageSet, Provenance, Splits
+from besselnet.data._split import divide
+
+PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
+# The part of images that are not divided yet.
+ALL = "all"
+
+
+def part_folders(root: Path) -> dict[str, Path]:
+    """train, val and test folders by name, or everything as "all"."""
+    found = {
+        part: root / name
+        for part, names in PART_NAMES.items()
+        for name in names
+        if (root / name).is_dir()
+    }
+    if found and "train" not in found:
+        raise ValueError(f"{root}: has {', '.join(found)} but no train folder")
+    return found or {ALL: root}
+
+
+def assemble(
+    sets: Mapping[str, ImageSet],
+    data_set: str,
+    split: Sequence[float],
+    seed: int,
+    *,
+    by_group: bool | None = None,
+    fitted: str = "",
+) -> Splits:
+    """The parts that a source has, or the division of "all" into such; `divide` explains the arguments."""
+    if ALL in sets:
+        splits = divide(sets[ALL], data_set, split, seed, by_group)
+    else:
+        splits = Splits(**sets, provenance=Provenance(f"{data_set}, its own parts"))
+    return replace(splits, provenance=replace(splits.provenance, fitted=fitted))
