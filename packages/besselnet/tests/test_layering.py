@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "functional": {"checks", "core", "kernels"},
     "nn": {"checks", "core", "functional"},
     "models": {"atomic", "checks", "functional", "nn", "untrusted"},
+    "masks": {"_pixels", "atomic", "checks", "functional", "nn", "untrusted"},
     "testing": {"checks", "functional", "nn"},
     "conversion": {"checks", "functional", "nn", "testing"},
     "export": {"_pixels", "atomic", "checks", "functional", "models", "nn", "untrusted"},

@@ -36,6 +36,8 @@ RESIZE: Literal["crop"] = "crop"
 # The default of `max_pixels`: decoded, and resized with 4 bytes a value, an image needs less than 1 GB.
 MAX_PIXELS = 50_000_000
 LONGEST_SIDE = 65_535
+# In a mask: a pixel that nobody has labelled. It counts in no loss and no score.
+IGNORED = 255
 _READING = ("resize", "bits", "page", "max_pixels")
 # As Pillow calls them; a camera's MPO is opened as JPEG. Other formats may run other programs.
 _FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
@@ -86,8 +88,7 @@ def read_image(
     """(C, image_size, image_size) float32 in [0, 1]; `ValueError` or `OSError` for an unreadable file."""
     how: dict[str, Any] = {"page": page, "bits": bits, "max_pixels": max_pixels}
     pixels = scale_depth(read_pixels(path, channels=channels, **how), bits)
-    resized = resize_pixels(pixels, image_size, resize)
-    return resized.astype(np.float32) / np.float32(255 if resized.dtype == np.uint8 else 1)
+    return unit_floats(resize_pixels(pixels, image_size, resize))
 
 
 def read_pixels(
@@ -141,6 +142,12 @@ def scale_depth(pixels: Array, bits: int | None = None) -> Array:
     return pixels.astype(np.float32) / np.float32(2 ** (bits or 16) - 1)
 
 
+def unit_floats(pixels: Array, bits: int | None = None) -> Array:
+    """What `read_pixels` gives, or a part of it, as float32 in [0, 1]."""
+    scaled = scale_depth(pixels, bits)
+    return scaled.astype(np.float32) / np.float32(255 if scaled.dtype == np.uint8 else 1)
+
+
 def check_reading(
     *,
     channels: int | None = None,
@@ -174,7 +181,7 @@ def needed(module: str, purpose: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = {"PIL.Image": "Pillow"}.get(module, module)
+        package = {"PIL": "Pillow", "skimage": "scikit-image"}.get(module.split(".")[0], module)
         raise ValueError(f"{purpose} needs {package}: pip install 'besselnet[{extra}]'") from error
 
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from besselnet.checks import check_choice, check_count
 from besselnet.data import Batches, iter_images, reading_options
 from besselnet.export import Prediction
+from besselnet.functional import VIEWS, View, hidden_colour
 from besselnet.models import count_parameters, describe_model
 from besselnet.nn import fold_batch_norm
 from besselnet.testing import equivariance_error, plane_waves
-from besselnet.train._border import BORDERS, Border, hidden_colour
 from besselnet.train._evaluate import (
     MOST_ANGLES,
     device_of,
@@ -38,7 +38,7 @@ def evaluate_run(
     rotated: bool = False,
     untrained: bool = False,
     angles: int = 24,
-    border: Border = "disc",
+    border: View = "disc",
     most_images: int = MOST_IMAGES,
     stream: TextIO | None = None,
 ) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def evaluate_run(
         stream: gets progress, and how long the rotations will take; None for neither.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
-    check_choice("border", border, BORDERS)
+    check_choice("border", border, VIEWS)
     check_count("most_images", most_images, least=0)
     parts = run.load_images().parts()
     name = part or next(p for p in ("test", "val", "train") if p in parts)
