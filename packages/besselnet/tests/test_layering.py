@@ -30,15 +30,15 @@ MAY_IMPORT = {
     "export": {"_pixels", "atomic", "checks", "functional", "models", "nn", "untrusted"},
     "hub": {"_pixels", "atomic", "models", "untrusted"},
     "data": {"_pixels", "atomic", "checks", "functional", "untrusted"},
-    "drawing": {"_pixels", "atomic", "checks", "data", "nn"},
+    "drawing": {"_pixels", "atomic", "checks", "data", "masks", "nn"},
     "train": {
         *("atomic", "checks", "data", "drawing", "export", "functional", "kernels", "locking"),
-        *("models", "nn", "testing", "untrusted"),
+        *("masks", "models", "nn", "testing", "untrusted"),
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "cli": {
         *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "kernels"),
-        *("locking", "models", "train", "untrusted"),
+        *("locking", "masks", "models", "train", "untrusted"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.

@@ -46,10 +46,10 @@ _MOST_OBJECTS = 65_535
 _OVERLAY_ROWS = 64
 
 
-def mask_columns(classes: Sequence[str], instances: Method | None = None) -> list[str]:
+def mask_columns(classes: Sequence[str], *, objects: bool = False) -> list[str]:
     """The columns of the rows that `predict_files` yields."""
-    objects = ["objects"] if instances else []
-    return ["image", "mask", *(f"share_{name}" for name in classes), *objects, "error"]
+    counted = ["objects"] if objects else []
+    return ["image", "mask", *(f"share_{name}" for name in classes), *counted, "error"]
 
 
 def output_names(paths: Iterable[Path | str]) -> list[tuple[Path, Path]]:
@@ -144,7 +144,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     wanted.folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(wanted.folder)
-    columns = mask_columns(wanted.classes, wanted.instances)
+    columns = mask_columns(wanted.classes, objects=wanted.instances is not None)
     with ExitStack() as stack:
         write = None
         if wanted.instances:

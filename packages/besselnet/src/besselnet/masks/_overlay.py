@@ -45,9 +45,12 @@ def overlay_mask(
     shown = np.broadcast_to(pixels, (3, *mask.shape)).transpose(1, 2, 0)
     palette = np.zeros((256, 3), np.float32)
     palette[1:] = [class_colour(number) for number in range(1, 256)]
-    first = mask[:1] if above is None else above[None]
-    edge = mask != np.concatenate([first, mask[:-1]])
-    edge[:, 1:] |= mask[:, 1:] != mask[:, :-1]
+    edge = np.zeros(mask.shape, bool)
+    for here, there in (((1, None), (None, -1)), ((None, -1), (1, None))):
+        edge[slice(*here)] |= mask[slice(*here)] != mask[slice(*there)]
+        edge[:, slice(*here)] |= mask[:, slice(*here)] != mask[:, slice(*there)]
+    if above is not None:
+        edge[0] |= mask[0] != above
     weight = np.where(edge, 1.0, opacity).astype(np.float32)
     weight[(mask == 0) | (mask == IGNORED)] = 0
     mixed = shown + weight[..., None] * (palette[mask] - shown)
