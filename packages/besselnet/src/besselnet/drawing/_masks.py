@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.colors import to_hex
 from matplotlib.patches import Patch
 from torch import Tensor
 
@@ -48,7 +47,7 @@ def draw_overlays(
         for axes, image, mask in zip(place, images.cpu(), masks.cpu()):
             show(axes, overlay_mask(image.numpy(), mask.numpy().astype(np.uint8)))
     handles = [
-        Patch(color=to_hex(np.divide(class_colour(number), 255)), label=plain_text(name))
+        Patch(color=f"#{bytes(class_colour(number)).hex()}", label=plain_text(name))
         for number, name in enumerate(classes[: MOST_NAMES + 1])
         if number
     ]

@@ -200,8 +200,7 @@ def _shape_of(inside: Array, top: int, left: int) -> dict[str, float | int]:
     """The measures that depend on the pixels of an object alone, which begins at (top, left)."""
     y, x = np.nonzero(inside)
     area = len(y)
-    # 1/12: the second moment of a pixel, so that a single one has an extent.
-    across, down = x.var() + 1 / 12, y.var() + 1 / 12
+    across, down = x.var(), y.var()
     mixed = float(np.mean((x - x.mean()) * (y - y.mean())))
     half, apart = (across + down) / 2, math.hypot((across - down) / 2, mixed)
     major, minor = half + apart, max(half - apart, 0.0)
@@ -216,7 +215,7 @@ def _shape_of(inside: Array, top: int, left: int) -> dict[str, float | int]:
         "diameter": 2 * math.sqrt(area / math.pi),
         "major_axis": 4 * math.sqrt(major),
         "minor_axis": 4 * math.sqrt(minor),
-        "eccentricity": math.sqrt(max(0.0, 1 - minor / major)),
+        "eccentricity": math.sqrt(1 - minor / major) if major else 0.0,
         # Rows count downwards.
         "orientation": math.degrees(0.5 * math.atan2(-2 * mixed, across - down)),
     }

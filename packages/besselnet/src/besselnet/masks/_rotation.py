@@ -75,8 +75,9 @@ def mask_agreement(
     """Compare the mask of each image with that of its rotated copies, rotated back.
 
     The probabilities of the rotated image are rotated back, then the most probable class is taken, as for the
-    upright image. Pixels inside the disc that every angle shows count; where batches have true masks, pixels
-    that are `IGNORED` there count nowhere.
+    upright image. Of images that are not square, the network sees the square in the middle, for which quarter
+    turns are exact. Pixels inside the disc that every angle shows count; where batches have true masks,
+    pixels that are `IGNORED` there count nowhere.
 
     Args:
         model: images (N, C, H, W) -> logits (N, K, H, W).
@@ -97,7 +98,7 @@ def mask_agreement(
                 "batches is an iterator: must be readable twice for border='disc', as a list is, "
                 "unless colour is given"
             )
-        colour = hidden_colour(pairs)
+        colour = hidden_colour((_middle(images), None) for images, _ in pairs)
     parameter = next(model.parameters(), None)
     degrees = tuple((torch.arange(angles) * (360 / angles)).tolist())
     upright: list[Any] = [0] * angles
@@ -106,10 +107,11 @@ def mask_agreement(
     with evaluating(model):
         for images, masks in pairs:
             images = images if parameter is None else images.to(parameter.device)
-            count, _, height, width = images.shape
-            outside = soft_disc(height, width, fade=0).expand(count, -1, -1) == 0
+            images = _middle(images)
+            side = images.shape[-1]
+            outside = soft_disc(side, side, fade=0).expand(len(images), -1, -1) == 0
             if masks is not None:
-                has_truth, masks = True, masks.cpu()
+                has_truth, masks = True, _middle(masks.cpu())
                 outside = outside | (masks == IGNORED)
             first: Tensor | None = None
             for number, angle in enumerate(degrees):
@@ -128,6 +130,14 @@ def mask_agreement(
     if isinstance(upright[0], int):
         raise ValueError("cannot compare masks of no images at all")
     return MaskAgreement(degrees, np.stack(upright), np.stack(truth) if has_truth else None, border)
+
+
+def _middle(pixels: Tensor) -> Tensor:
+    """The largest square (..., S, S) in the middle of (..., H, W)."""
+    height, width = pixels.shape[-2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return pixels[..., top : top + side, left : left + side]
 
 
 def _summary(name: str, scores: Array, classes: Sequence[str]) -> dict[str, Any]:
