@@ -36,6 +36,8 @@ RESIZE: Literal["crop"] = "crop"
 # The default of `max_pixels`: decoded, and resized with 4 bytes a value, an image needs less than 1 GB.
 MAX_PIXELS = 50_000_000
 LONGEST_SIDE = 65_535
+# Rows that are copied at a time.
+_ROWS = 256
 # In a mask: a pixel that nobody has labelled. It counts in no loss and no score.
 IGNORED = 255
 _READING = ("resize", "bits", "page", "max_pixels")
@@ -318,8 +320,9 @@ def _decode(image: Any) -> Array:
     from PIL import Image, ImageOps
 
     image.load()
-    upright = ImageOps.exif_transpose(image)
-    kind = upright.mode
+    # Every copy of a large image counts: in place, and below only where the mode is another one.
+    ImageOps.exif_transpose(image, in_place=True)
+    upright, kind = image, image.mode
     if kind in _DEEP:
         return _deep(np.asarray(upright))[None]
     if kind not in _GREY + _COLOUR:
@@ -329,8 +332,19 @@ def _decode(image: Any) -> Array:
         opaque = (layers[..., :3] * layers[..., 3:] + 127) // 255
         upright = Image.fromarray(opaque.astype(np.uint8))
     if kind in _GREY:
-        return np.array(upright.convert("L"))[None]
-    return np.ascontiguousarray(np.asarray(upright.convert("RGB")).transpose(2, 0, 1))
+        return _unpacked(upright, "L")
+    return _unpacked(upright, "RGB")
+
+
+def _unpacked(image: Any, mode: str) -> Array:
+    """(C, H, W) uint8 of an image in a mode of 8 bits, some rows at a time."""
+    shown = image if image.mode == mode else image.convert(mode)
+    pixels = np.empty((len(mode), image.height, image.width), np.uint8)
+    for top in range(0, image.height, _ROWS):
+        bottom = min(top + _ROWS, image.height)
+        rows = np.asarray(shown.crop((0, top, image.width, bottom)))
+        pixels[:, top:bottom] = rows.reshape(*rows.shape[:2], -1).transpose(2, 0, 1)
+    return pixels
 
 
 def _deep(values: Array) -> Array:

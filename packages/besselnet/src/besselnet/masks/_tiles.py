@@ -28,6 +28,8 @@ Forward = Callable[[Array], Array]
 TILE, MARGIN, BLEND = 512, 96, 16
 # A multiple of the total stride of every network that pools up to five times by two.
 STRIDE = 32
+# Images on which the receptive field is measured: on one, a network may be sure whatever it sees.
+_PROBES = 3
 
 
 def iter_tiles(
@@ -108,7 +110,7 @@ def receptive_field(
 ) -> int | None:
     """How far a network sees: the `margin` with which tiles give what the whole image gives.
 
-    Measured on an image of random structure of several sizes: what the middle of the image becomes alone,
+    Measured on images of random structure of several sizes: what the middle of the image becomes alone,
     with so many pixels around it, differs by less than `tolerance` from what it becomes in the whole. The
     result is a multiple of `stride`, or None if the network sees further than `most` pixels (or has a larger
     stride).
@@ -118,12 +120,12 @@ def receptive_field(
     check_number("tolerance", tolerance, above=0)
     steps = check_count("most", most, least=stride) // stride + 1
     centre = steps * stride
-    image = _random_structure(channels, 2 * centre + stride)
+    images = [_random_structure(channels, 2 * centre + stride, seed) for seed in range(_PROBES)]
 
     def middle(margin: int) -> Array:
         cut = slice(centre - margin, centre + stride + margin)
         inner = slice(margin, margin + stride)
-        return forward(image[:, cut, cut])[:, inner, inner]
+        return np.stack([forward(image[:, cut, cut])[:, inner, inner] for image in images])
 
     whole = middle(centre)
 
@@ -210,9 +212,9 @@ def _blended(
             yield slice(row.first, row.last), place, part[:, :height]
 
 
-def _random_structure(channels: int, size: int) -> Array:
+def _random_structure(channels: int, size: int, seed: int) -> Array:
     """(C, size, size) float32 in [0, 1]: noise in squares of 1, 8 and 64 pixels, in equal shares."""
-    chance = np.random.default_rng(0)
+    chance = np.random.default_rng(seed)
     total = np.zeros((channels, size, size), np.float32)
     for square in (1, 8, 64):
         side = -(-size // square)
