@@ -13,6 +13,7 @@ from PIL import Image
 from torch import nn
 
 import besselnet.train
+from besselnet.train import DataConfig, RunConfig
 from masks.networks import equivariant
 
 CLASSES = ("background", "=cell", "border")
@@ -36,7 +37,7 @@ def trained(monkeypatch):
     def load(task, model, classes=CLASSES, **more):
         run = SimpleNamespace(
             folder=Path("run"),
-            config=SimpleNamespace(data=SimpleNamespace(options={})),
+            config=RunConfig(DataConfig()),
             model=model.eval(),
             in_channels=1,
             image_size=16,

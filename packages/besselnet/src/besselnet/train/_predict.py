@@ -1,5 +1,6 @@
 """What a finished run says of new image files: a class, values, several labels, or masks."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from math import isfinite
@@ -101,6 +102,13 @@ def predict_masks(
     `predict`.
     """
     _check_task(run, "segment")
+    size = run.config.data.image_size
+    if size is not None:
+        warnings.warn(
+            f"the network was trained on images resized to {size} pixels, and these are not resized: "
+            "their objects should be as large",
+            stacklevel=2,
+        )
     reading = _reading(run, max_pixels)
     reading.pop("resize", None)
     forward = probabilities_of(fold_batch_norm(run.model))
