@@ -6,7 +6,8 @@ folder/probabilities/NAME.I.png   the probability of class I in 16 bits, 65 535 
 folder/instances/NAME.png         the numbers of single objects, in 16 bits
 folder/measures.csv               a row for each object
 
-Beside the image, as its file has it, only a row of tiles is in memory; objects need the whole mask.
+A large image is decoded in whole, and then lies on the disk: beside one tile, and a row of tiles of the mask,
+nothing of it is in memory. Objects need the whole mask.
 """
 
 import csv
@@ -17,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 
@@ -152,12 +154,15 @@ def _rows(
         for path, name in files:
             row: dict[str, Any] = {**dict.fromkeys(columns), "image": str(path)}
             try:
-                image = read_pixels(path, **reader)
+                image: Any = read_pixels(path, **reader)
             except (ValueError, OSError) as error:
                 yield row | {"error": _reason(error)}
                 continue
             try:
-                found, objects = _predict_image(image, name, wanted, tiles)
+                with TemporaryFile(dir=wanted.folder) as file:
+                    if max(image.shape) > tiles.tile:
+                        image = _OnDisk(image, file)
+                    found, objects = _predict_image(image, name, wanted, tiles)
             except ValueError as error:
                 yield row | {"error": _reason(error)}
                 continue
@@ -260,6 +265,18 @@ class _Picture:
             self._above = mask[-1]
 
 
+class _OnDisk:
+    """An array in a file, of which nothing stays in memory: a part is mapped while it is copied."""
+
+    def __init__(self, array: Array, file: IO[bytes]) -> None:
+        self.shape, self.ndim, self._dtype, self._file = array.shape, array.ndim, array.dtype, file
+        array.tofile(file)
+        file.flush()
+
+    def __getitem__(self, place: Any) -> Array:
+        return np.array(np.memmap(self._file, self._dtype, "r", shape=self.shape)[place])
+
+
 class _Tiles:
     """The network on images of any size; how far it sees is measured when the first large one comes."""
 
@@ -273,12 +290,12 @@ class _Tiles:
         progress: Callable[[str], object],
     ) -> None:
         self._forward, self._channels, self.bits = forward, channels, bits
-        self._tile, self._margin, self._progress = tile, margin, progress
+        self.tile, self._margin, self._progress = tile, margin, progress
 
     def parts(self, image: Array, name: Path) -> Iterator[tuple[slice, slice, Array]]:
         size = image.shape[1], image.shape[2]
-        how = {"tile": self._tile, "margin": self._margin or 0}
-        if max(size) > self._tile and self._margin is None:
+        how = {"tile": self.tile, "margin": self._margin or 0}
+        if max(size) > self.tile and self._margin is None:
             how["margin"] = self._margin = self._measured()
         total = count_tiles(size, **how)
         parts = iter_tiles(lambda tile: self._forward(unit_floats(tile, self.bits)), image, **how)
@@ -289,11 +306,11 @@ class _Tiles:
 
     def _measured(self) -> int:
         self._progress("measuring how far the network sees")
-        room = (self._tile - BLEND - 3 * STRIDE) // 2 // STRIDE * STRIDE
+        room = (self.tile - BLEND - 3 * STRIDE) // 2 // STRIDE * STRIDE
         found = receptive_field(self._forward, self._channels, most=room)
         if found is None:
             warnings.warn(
-                f"the network sees further than {room} pixels, so that tiles of {self._tile} pixels may not "
+                f"the network sees further than {room} pixels, so that tiles of {self.tile} pixels may not "
                 "give quite what the whole image gives: a larger tile (command line: --tile) helps",
                 stacklevel=2,
             )
