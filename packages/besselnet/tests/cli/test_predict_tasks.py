@@ -117,6 +117,15 @@ def test_labels_are_named_where_they_are_likely(call, trained, images):
     assert float(row["y"]) < 1e-6
 
 
+def test_a_value_may_have_the_name_of_a_column(call, trained, images):
+    trained("regress", values_network(2), ("error", "image"))
+    _, output, _ = call("predict", "run", images / "a.png")
+    (row,) = table(output)
+    assert list(row) == ["image", "error_", "image_", "error"]
+    assert row["image"].endswith("a.png")
+    assert float(row["error_"]) != float(row["image_"])
+
+
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [

@@ -49,9 +49,9 @@ def predict(
 
 
 def answer_columns(run: Run) -> list[str]:
-    """The columns of the rows that `predict_answers` yields."""
+    """The columns of the rows that `predict_answers` yields; "image_" for a value called "image", say."""
     labels = ["labels"] if _task(run) == "multilabel" else []
-    return ["image", *labels, *run.classes, "error"]
+    return ["image", *labels, *_value_columns(run), "error"]
 
 
 def predict_answers(
@@ -83,7 +83,7 @@ def predict_answers(
             continue
         if several:
             row["labels"] = ";".join(n for n, p in zip(run.classes, values) if p >= LIKELY)
-        yield row | dict(zip(run.classes, values))
+        yield row | dict(zip(_value_columns(run), values))
 
 
 def predict_masks(
@@ -144,6 +144,10 @@ def _outputs(
                 answers = iter(finish(network(pixels.to(device_of(network)))).cpu())
         for path, image in batch:
             yield path, next(answers) if isinstance(image, Tensor) else image
+
+
+def _value_columns(run: Run) -> list[str]:
+    return [f"{name}_" if name in ("image", "labels", "error") else name for name in run.classes]
 
 
 def _reading(run: Run, max_pixels: int | None) -> dict[str, Any]:
