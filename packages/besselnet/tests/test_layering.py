@@ -24,20 +24,21 @@ MAY_IMPORT = {
     "functional": {"checks", "core", "kernels"},
     "nn": {"checks", "core", "functional"},
     "models": {"atomic", "checks", "functional", "nn", "untrusted"},
+    "masks": {"_pixels", "atomic", "checks", "functional", "nn", "untrusted"},
     "testing": {"checks", "functional", "nn"},
     "conversion": {"checks", "functional", "nn", "testing"},
     "export": {"_pixels", "atomic", "checks", "functional", "models", "nn", "untrusted"},
     "hub": {"_pixels", "atomic", "models", "untrusted"},
     "data": {"_pixels", "atomic", "checks", "functional", "untrusted"},
-    "drawing": {"_pixels", "atomic", "checks", "data", "nn"},
+    "drawing": {"_pixels", "atomic", "checks", "data", "masks", "nn"},
     "train": {
         *("atomic", "checks", "data", "drawing", "export", "functional", "kernels", "locking"),
-        *("models", "nn", "testing", "untrusted"),
+        *("masks", "models", "nn", "testing", "untrusted"),
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "cli": {
         *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "kernels"),
-        *("locking", "models", "train", "untrusted"),
+        *("locking", "masks", "models", "train", "untrusted"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.

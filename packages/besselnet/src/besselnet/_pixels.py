@@ -36,6 +36,10 @@ RESIZE: Literal["crop"] = "crop"
 # The default of `max_pixels`: decoded, and resized with 4 bytes a value, an image needs less than 1 GB.
 MAX_PIXELS = 50_000_000
 LONGEST_SIDE = 65_535
+# Rows that are copied at a time.
+_ROWS = 256
+# In a mask: a pixel that nobody has labelled. It counts in no loss and no score.
+IGNORED = 255
 _READING = ("resize", "bits", "page", "max_pixels")
 # As Pillow calls them; a camera's MPO is opened as JPEG. Other formats may run other programs.
 _FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
@@ -86,8 +90,7 @@ def read_image(
     """(C, image_size, image_size) float32 in [0, 1]; `ValueError` or `OSError` for an unreadable file."""
     how: dict[str, Any] = {"page": page, "bits": bits, "max_pixels": max_pixels}
     pixels = scale_depth(read_pixels(path, channels=channels, **how), bits)
-    resized = resize_pixels(pixels, image_size, resize)
-    return resized.astype(np.float32) / np.float32(255 if resized.dtype == np.uint8 else 1)
+    return unit_floats(resize_pixels(pixels, image_size, resize))
 
 
 def read_pixels(
@@ -164,6 +167,12 @@ def scale_depth(pixels: Array, bits: int | None = None) -> Array:
     return pixels.astype(np.float32) / np.float32(2 ** (bits or 16) - 1)
 
 
+def unit_floats(pixels: Array, bits: int | None = None) -> Array:
+    """What `read_pixels` gives, or a part of it, as float32 in [0, 1]."""
+    scaled = scale_depth(pixels, bits)
+    return scaled.astype(np.float32) / np.float32(255 if scaled.dtype == np.uint8 else 1)
+
+
 def check_reading(
     *,
     channels: int | None = None,
@@ -197,7 +206,7 @@ def needed(module: str, purpose: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = {"PIL.Image": "Pillow"}.get(module, module)
+        package = {"PIL": "Pillow", "skimage": "scikit-image"}.get(module.split(".")[0], module)
         raise ValueError(f"{purpose} needs {package}: pip install 'besselnet[{extra}]'") from error
 
 
@@ -334,8 +343,9 @@ def _decode(image: Any) -> Array:
     from PIL import Image, ImageOps
 
     image.load()
-    upright = ImageOps.exif_transpose(image)
-    kind = upright.mode
+    # Every copy of a large image counts: in place, and below only where the mode is another one.
+    ImageOps.exif_transpose(image, in_place=True)
+    upright, kind = image, image.mode
     if kind in _DEEP:
         return _deep(np.asarray(upright))[None]
     if kind not in _GREY + _COLOUR:
@@ -345,8 +355,19 @@ def _decode(image: Any) -> Array:
         opaque = (layers[..., :3] * layers[..., 3:] + 127) // 255
         upright = Image.fromarray(opaque.astype(np.uint8))
     if kind in _GREY:
-        return np.array(upright.convert("L"))[None]
-    return np.ascontiguousarray(np.asarray(upright.convert("RGB")).transpose(2, 0, 1))
+        return _unpacked(upright, "L")
+    return _unpacked(upright, "RGB")
+
+
+def _unpacked(image: Any, mode: str) -> Array:
+    """(C, H, W) uint8 of an image in a mode of 8 bits, some rows at a time."""
+    shown = image if image.mode == mode else image.convert(mode)
+    pixels = np.empty((len(mode), image.height, image.width), np.uint8)
+    for top in range(0, image.height, _ROWS):
+        bottom = min(top + _ROWS, image.height)
+        rows = np.asarray(shown.crop((0, top, image.width, bottom)))
+        pixels[:, top:bottom] = rows.reshape(*rows.shape[:2], -1).transpose(2, 0, 1)
+    return pixels
 
 
 def _decode_mask(image: Any, colours: bool) -> Array:

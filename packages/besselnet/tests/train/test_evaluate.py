@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from besselnet.functional import soft_disc
-from besselnet.train._border import BORDERS, hidden_colour, show_rotated
+from besselnet.functional import VIEWS, hidden_colour, show_rotated, soft_disc
 from besselnet.train._evaluate import evaluate, evaluate_rotated
 from train.toys import ToyBatches, toy_model
 
@@ -124,8 +123,8 @@ class MeanColour(nn.Module):
 def test_the_corners_count_unless_the_images_are_seen_through_the_disc():
     images = photographs()
     batches = [(images[:7], torch.zeros(7).long()), (images[7:], torch.zeros(5).long())]
-    found = {b: evaluate_rotated(MeanColour(), batches, angles=8, border=b) for b in BORDERS}
-    assert {b: result.border for b, result in found.items()} == dict(zip(BORDERS, BORDERS))
+    found = {b: evaluate_rotated(MeanColour(), batches, angles=8, border=b) for b in VIEWS}
+    assert {b: result.border for b, result in found.items()} == dict(zip(VIEWS, VIEWS))
     assert min(found["black"].agreement) < 0.7
     assert max(found["black"].drift) > 1
     assert max(found["disc"].drift) < 0.02

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,7 @@ import typer
 from besselnet._pixels import counted, list_images
 from besselnet.atomic import atomic_file, remove_leftovers
 from besselnet.cli._program import Device, Json
+from besselnet.masks import mask_columns
 from besselnet.untrusted import csv_cell
 
 
@@ -40,15 +41,38 @@ def predict(
             min=1, help="Pixels that an image may have; as in the training, or 50 million."
         ),
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="Masks: the folder to write to.")] = None,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="Masks: also on their images.")
+    ] = False,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Masks: also a map for each class, 16 bits.")
+    ] = False,
+    instances: Annotated[
+        str | None,
+        typer.Option(help="Masks: also single objects, by `components` or `watershed`."),
+    ] = None,
+    least_area: Annotated[
+        int | None, typer.Option(help="Masks: pixels of the smallest object; 1.")
+    ] = None,
+    tile: Annotated[
+        int | None, typer.Option(help="Masks: larger images go in tiles of this side; 512.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Name the class of image files: one row for each, those that cannot be read included.
+    """Name the class of image files, or write their masks: one row for each file.
 
-    Rows (image, class, probability, error) go to standard output as CSV, or to a file with --csv, or
-    to standard output as one JSON object a line with --json. In CSV an apostrophe goes before text that a
-    spreadsheet would take for a formula, unless --raw-csv. An .onnx file that `besselnet export` wrote
-    needs onnxruntime, and no torch.
+    Rows go to standard output as CSV, or to a file with --csv, or to standard output as one JSON object a
+    line with --json. Files that cannot be read have a row, too, with the reason under "error". In CSV an
+    apostrophe goes before text that a spreadsheet would take for a formula, unless --raw-csv. An .onnx file
+    that `besselnet export` wrote needs onnxruntime, and no torch.
+
+    What a row has depends on the task of the run: the class and its probability; the values; the labels and
+    the probability of each; or the mask file and the share of each class.
+
+    Masks are PNG files in the folder masks of --out; with --instances, objects are numbered in the folder
+    instances and measured in measures.csv.
 
     Examples:
 
@@ -57,6 +81,8 @@ def predict(
         besselnet predict runs/photos new/ --csv answers.csv
 
         besselnet predict model.onnx new/ --json | head
+
+        besselnet predict runs/cells new/ --out found --overlay --instances components
     """
     for path in images:
         if not path.exists():
@@ -64,30 +90,68 @@ def predict(
     total = sum(1 for _ in list_images(images))
     if not total:
         raise ValueError(f"no images in {', '.join(map(str, images))}")
+    asked: dict[str, Any] = {
+        "overlays": overlay or None,
+        "probabilities": probabilities or None,
+        "instances": instances,
+        "least_area": least_area,
+        "tile": tile,
+    }
+    masks = {name: value for name, value in asked.items() if value is not None}
+    how: dict[str, Any] = {"batch_size": batch_size, "max_pixels": max_pixels}
     progress: Any = nullcontext()
+    columns = ["image", "class", "probability", "error"]
+    rows: Iterable[dict[str, Any]]
     if network.suffix == ".onnx":
         from besselnet.export import OnnxClassifier
 
-        classifier = OnnxClassifier(network, device=device)
-        predictions = classifier.predict(images, batch_size=batch_size, max_pixels=max_pixels)
+        _refuse_masks(network, out, masks)
+        rows = _class_rows(OnnxClassifier(network, device=device).predict(images, **how))
     else:
         from besselnet import train as training
 
         run = training.load_run(network, device=device)
-        predictions = training.predict(run, images, batch_size=batch_size, max_pixels=max_pixels)
         progress = training.ProgressLog(total, unit="images", stream=sys.stderr)
+        task = getattr(run, "task", "classify")
+        if task == "segment":
+            if out is None:
+                raise ValueError(f"{network} gives masks: name a folder for them with --out")
+            columns = mask_columns(run.classes, objects=instances is not None)
+            masks |= {"raw_csv": raw_csv, "progress": lambda text: progress.advance(0, text)}
+            rows = training.predict_masks(run, images, out, max_pixels=max_pixels, **masks)
+        else:
+            _refuse_masks(network, out, masks)
+            if task == "classify":
+                rows = _class_rows(training.predict(run, images, **how))
+            else:
+                columns = training.answer_columns(run)
+                rows = training.predict_answers(run, images, **how)
     failures = 0
     with progress as log, _opened(csv_file) as file:
-        write = _row_writer(file, as_json, raw_csv)
-        for prediction in predictions:
-            failures += prediction.error is not None
-            row = asdict(prediction)
-            write({"image": row["image"], "class": row.pop("label"), **row})
+        write = _row_writer(file, columns, as_json, raw_csv)
+        for row in rows:
+            failures += row["error"] is not None
+            write(row)
             if log is not None:
                 log.advance()
-    where = "" if csv_file is None else f", written to {csv_file}"
+    written = [str(place) for place in (out, csv_file) if place is not None]
+    where = f", written to {' and '.join(written)}" if written else ""
     trouble = f", {failures} of them with an error" if failures else ""
     typer.echo(f"{counted(total, 'image')}{trouble}{where}", err=True)
+
+
+def _class_rows(predictions: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    for prediction in predictions:
+        row = asdict(prediction)
+        yield {"image": row["image"], "class": row.pop("label"), **row}
+
+
+def _refuse_masks(network: Path, out: Path | None, masks: dict[str, Any]) -> None:
+    """Refuse options that only masks have."""
+    names = [*(["out"] if out else []), *masks]
+    if names:
+        option = {"overlays": "overlay"}.get(names[0], names[0]).replace("_", "-")
+        raise ValueError(f"{network} gives no masks: leave --{option} out")
 
 
 @contextmanager
@@ -106,13 +170,15 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
         text.detach()
 
 
-def _row_writer(file: TextIO, as_json: bool, raw: bool) -> Callable[[dict[str, Any]], object]:
+def _row_writer(
+    file: TextIO, columns: list[str], as_json: bool, raw: bool
+) -> Callable[[dict[str, Any]], object]:
     if as_json:
         return lambda row: print(json.dumps(row, allow_nan=False), file=file)
-    writer = csv.DictWriter(file, ["image", "class", "probability", "error"], lineterminator="\n")
-    writer.writeheader()
-    if raw:
-        return writer.writerow
-    return lambda row: writer.writerow(
-        {name: csv_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
-    )
+    writer = csv.writer(file, lineterminator="\n")
+
+    def write(cells: Iterable[Any]) -> None:
+        writer.writerow(csv_cell(c) if isinstance(c, str) and not raw else c for c in cells)
+
+    write(columns)
+    return lambda row: write(row[name] for name in columns)

@@ -3,7 +3,7 @@
 Nothing is downloaded on import; `load_data` downloads what is missing when it is called.
 """
 
-from besselnet._pixels import image_files, reading_options
+from besselnet._pixels import IGNORED, image_files, reading_options
 from besselnet.data import _sets  # noqa: F401  (registers the data sets)
 from besselnet.data._augment import (
     Augmentation,
@@ -25,7 +25,7 @@ from besselnet.data._decode import decode_image, iter_images, resize_images, res
 from besselnet.data._download import Download
 from besselnet.data._files import cache_folder
 from besselnet.data._frame import frames_are_full, ground_colour
-from besselnet.data._imageset import IGNORED, ImageSet, Provenance, Splits, Task
+from besselnet.data._imageset import ImageSet, Provenance, Splits, Task
 from besselnet.data._masks import instance_classes
 from besselnet.data._registry import (
     DataSource,

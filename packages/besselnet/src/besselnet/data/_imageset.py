@@ -7,10 +7,10 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset
 
+from besselnet._pixels import IGNORED
+
 # What the labels of images can be; the task of a training follows from them.
 Task = Literal["classify", "segment", "regress", "multilabel"]
-# In a mask: a pixel that nobody has labelled. It counts in no loss and no score.
-IGNORED = 255
 
 
 @dataclass(frozen=True, repr=False)

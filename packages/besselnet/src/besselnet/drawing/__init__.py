@@ -1,6 +1,7 @@
 """Pictures: the style that all figures share, pictures of networks, contact sheets."""
 
 from besselnet.drawing._contact_sheet import contact_sheet
+from besselnet.drawing._masks import draw_overlays, draw_rotated_masks
 from besselnet.drawing._networks import (
     draw_confusion,
     draw_curves,
@@ -47,8 +48,10 @@ __all__ = [
     "draw_feature_maps",
     "draw_filters",
     "draw_folds",
+    "draw_overlays",
     "draw_rates",
     "draw_rotated",
+    "draw_rotated_masks",
     "gif_bytes",
     "layer_outputs",
     "learned_filters",

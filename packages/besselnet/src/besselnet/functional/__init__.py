@@ -29,6 +29,7 @@ from besselnet.functional._pool import (
 )
 from besselnet.functional._rotation import rotate_images, rotation_matrices
 from besselnet.functional._softsign import softsign
+from besselnet.functional._view import VIEWS, View, hidden_colour, show_rotated
 from besselnet.functional._warp import (
     BORDERS,
     INTERPOLATIONS,
@@ -46,6 +47,7 @@ __all__ = [
     "RESPONSES",
     "SCALE_POOLS",
     "SYMMETRIES",
+    "VIEWS",
     "Algorithm",
     "BasisSpec",
     "Border",
@@ -53,6 +55,7 @@ __all__ = [
     "Response",
     "ScalePool",
     "Symmetry",
+    "View",
     "bessel_conv2d",
     "bessel_response",
     "blur_pool2d",
@@ -64,6 +67,7 @@ __all__ = [
     "disc_weights",
     "expand_filters",
     "factored_cost",
+    "hidden_colour",
     "mixing_matrix",
     "pad_image",
     "pool_centred",
@@ -73,6 +77,7 @@ __all__ = [
     "rotate_images",
     "rotation_matrices",
     "scale_padding",
+    "show_rotated",
     "soft_disc",
     "softsign",
     "strongest",

@@ -60,6 +60,13 @@ from besselnet.train._folds import (
 )
 from besselnet.train._history import History
 from besselnet.train._mirror import MirrorTrial, try_mirror_images
+from besselnet.train._predict import (
+    Prediction,
+    answer_columns,
+    predict,
+    predict_answers,
+    predict_masks,
+)
 from besselnet.train._process import (
     Interrupted,
     StopRequest,
@@ -70,7 +77,7 @@ from besselnet.train._process import (
 from besselnet.train._progress import ProgressLog, in_words, watched
 from besselnet.train._rates import RateCurve, find_learning_rate, find_run_rate
 from besselnet.train._recommend import Recommendation, recommend_config, recommend_settings
-from besselnet.train._report import Prediction, evaluate_run, inspect_run, predict
+from besselnet.train._report import evaluate_run, inspect_run
 from besselnet.train._run import (
     Run,
     build_model,
@@ -107,6 +114,7 @@ __all__ = [
     "StopRequest",
     "Timing",
     "TrainConfig",
+    "answer_columns",
     "build_model",
     "changed_settings",
     "choose_device",
@@ -132,6 +140,8 @@ __all__ = [
     "merge_settings",
     "override",
     "predict",
+    "predict_answers",
+    "predict_masks",
     "read_config",
     "read_folds_config",
     "read_run_config",

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet.checks import check_choice, check_count
-from besselnet.functional import Interpolation
+from besselnet.functional import VIEWS, Interpolation, View, hidden_colour, show_rotated
 from besselnet.nn import evaluating
-from besselnet.train._border import BORDERS, Border, hidden_colour, show_rotated
 
 # torchmetrics takes longer to import than the rest of this package: only who evaluates pays for it.
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ class RotatedEvaluation:
     accuracy: tuple[float, ...]
     agreement: tuple[float, ...]
     drift: tuple[float, ...]
-    border: Border
+    border: View
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values: the summary, then the curves."""
@@ -182,7 +181,7 @@ def evaluate_rotated(
     batches: Batches,
     *,
     angles: int = 24,
-    border: Border = "disc",
+    border: View = "disc",
     interpolation: Interpolation = "cubic",
     colour: Tensor | None = None,
 ) -> RotatedEvaluation:
@@ -201,7 +200,7 @@ def evaluate_rotated(
         NonFiniteLoss: the network gives logits that are infinite or NaN.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
-    check_choice("border", border, BORDERS)
+    check_choice("border", border, VIEWS)
     if border == "disc" and colour is None:
         if iter(batches) is batches:
             raise ValueError(

@@ -1,22 +1,16 @@
-"""What a finished run is good for: numbers for `evaluate` and `inspect`, answers for `predict`."""
+"""What a finished run is good for: the numbers of `evaluate` and `inspect`."""
 
 import math
 import time
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from torch import Tensor, nn
 
 from besselnet.checks import check_choice, check_count
-from besselnet.data import Batches, iter_images, reading_options
-from besselnet.export import Prediction
+from besselnet.data import Batches
+from besselnet.functional import VIEWS, View, hidden_colour
 from besselnet.models import count_parameters, describe_model
-from besselnet.nn import fold_batch_norm
 from besselnet.testing import equivariance_error, plane_waves
-from besselnet.train._border import BORDERS, Border, hidden_colour
 from besselnet.train._evaluate import (
     MOST_ANGLES,
     device_of,
@@ -38,7 +32,7 @@ def evaluate_run(
     rotated: bool = False,
     untrained: bool = False,
     angles: int = 24,
-    border: Border = "disc",
+    border: View = "disc",
     most_images: int = MOST_IMAGES,
     stream: TextIO | None = None,
 ) -> dict[str, Any]:
@@ -56,7 +50,7 @@ def evaluate_run(
         stream: gets progress, and how long the rotations will take; None for neither.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
-    check_choice("border", border, BORDERS)
+    check_choice("border", border, VIEWS)
     check_count("most_images", most_images, least=0)
     parts = run.load_images().parts()
     name = part or next(p for p in ("test", "val", "train") if p in parts)
@@ -143,47 +137,3 @@ def inspect_run(run: Run) -> dict[str, Any]:
             if (own := sum(parameter.numel() for parameter in module.parameters(recurse=False)))
         ],
     }
-
-
-def predict(
-    run: Run,
-    paths: Iterable[Path | str],
-    *,
-    batch_size: int = 64,
-    max_pixels: int | None = None,
-) -> Iterator[Prediction]:
-    """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
-
-    Only one batch of images is in memory at a time. A file that cannot be read, or for which the network
-    gives no probabilities, gives a prediction with `error` set, and the work goes on. `max_pixels`: an image
-    with more cannot be read; unset: as in the training, or 50 million.
-    """
-    check_count("batch_size", batch_size)
-    options = reading_options(run.config.data.options)
-    options["max_pixels"] = max_pixels or options.get("max_pixels")
-    found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
-    network = fold_batch_norm(run.model)  # the same answers with fewer steps
-    while batch := list(islice(found, batch_size)):
-        yield from _answers(network, run.classes, batch)
-
-
-@torch.no_grad()
-def _answers(
-    network: nn.Module, classes: tuple[str, ...], items: list[tuple[Path, Tensor | Exception]]
-) -> list[Prediction]:
-    """Predictions for some files, in their order, with one pass of the network."""
-    images = [image for _, image in items if isinstance(image, Tensor)]
-    answers: Iterator[tuple[float, int]] = iter(())
-    if images:
-        batch = torch.stack([i.float() / 255 if i.dtype == torch.uint8 else i for i in images])
-        best = network(batch.to(device_of(network))).softmax(1).max(1)
-        answers = zip(best.values.tolist(), best.indices.tolist())
-    predictions = []
-    for path, image in items:
-        if isinstance(image, Exception):
-            reason = " ".join(str(image).split()) or type(image).__name__
-            predictions.append(Prediction(str(path), error=reason))
-        else:
-            probability, index = next(answers)
-            predictions.append(Prediction.answer(path, classes[index], probability))
-    return predictions

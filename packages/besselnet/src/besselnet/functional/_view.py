@@ -1,21 +1,23 @@
 """What a network is shown of an image and of its rotated copies, and what stands in their corners."""
 
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from besselnet.functional import Interpolation, rotate_images, soft_disc
+from besselnet.functional._disc import soft_disc
+from besselnet.functional._rotation import rotate_images
+from besselnet.functional._warp import Border, Interpolation
 
-Border = Literal["disc", "reflect", "black"]
-BORDERS: tuple[str, ...] = get_args(Border)
+View = Literal["disc", "reflect", "black"]
+VIEWS: tuple[str, ...] = get_args(View)
 
 
 def show_rotated(
     images: Tensor,
     degrees: float,
-    border: Border,
+    border: View,
     interpolation: Interpolation,
     colour: Tensor | None = None,
 ) -> Tensor:
@@ -27,7 +29,7 @@ def show_rotated(
     """
     if degrees:
         angles = images.new_full((len(images),), degrees)
-        outside: Literal["zeros", "reflect"] = "zeros" if border == "black" else "reflect"
+        outside: Border = "zeros" if border == "black" else "reflect"
         images = rotate_images(images, angles, interpolation, outside)
     if border == "disc":
         if colour is None:
@@ -37,7 +39,7 @@ def show_rotated(
     return images
 
 
-def hidden_colour(batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+def hidden_colour(batches: Iterable[tuple[Tensor, Any]]) -> Tensor:
     """(C,): the mean, over all images, of what the disc hides.
 
     Where objects lie on a uniform ground it is the colour of the ground, and the disc changes nothing.

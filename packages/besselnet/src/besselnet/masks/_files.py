@@ -1,0 +1,344 @@
+"""Image files in, masks out: what a segmentation network writes for a folder of images.
+
+folder/masks/NAME.png             the class of each pixel
+folder/overlays/NAME.png          the mask on its image
+folder/probabilities/NAME.I.png   the probability of class I in 16 bits, 65 535 for 1
+folder/instances/NAME.png         the numbers of single objects, in 16 bits
+folder/measures.csv               a row for each object
+
+A large image is decoded in whole, and then lies on the disk: beside one tile, and a row of tiles of the mask,
+nothing of it is in memory. Objects need the whole mask.
+"""
+
+import csv
+import io
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+import numpy as np
+
+from besselnet._pixels import image_files, read_pixels, unit_floats
+from besselnet.atomic import atomic_file, remove_leftovers
+from besselnet.checks import check_choice, check_count
+from besselnet.masks._instances import METHODS, Method, label_instances, measure_instances
+from besselnet.masks._overlay import overlay_mask
+from besselnet.masks._png import png_file
+from besselnet.masks._tiles import (
+    BLEND,
+    STRIDE,
+    TILE,
+    Array,
+    Forward,
+    count_tiles,
+    iter_tiles,
+    receptive_field,
+)
+from besselnet.untrusted import csv_cell
+
+# The smallest tile that leaves room for context, seams and progress.
+LEAST_TILE = 256
+_MOST_OBJECTS = 65_535
+# Rows of an overlay that are computed at a time.
+_OVERLAY_ROWS = 64
+
+
+def mask_columns(classes: Sequence[str], *, objects: bool = False) -> list[str]:
+    """The columns of the rows that `predict_files` yields."""
+    counted = ["objects"] if objects else []
+    return ["image", "mask", *(f"share_{name}" for name in classes), *counted, "error"]
+
+
+def output_names(paths: Iterable[Path | str]) -> list[tuple[Path, Path]]:
+    """(file, name of what is written for it, without suffix), with folders replaced by the images in them.
+
+    Images of a folder keep their place in it. Two files of one name are refused.
+    """
+    found = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found += [(f, f.relative_to(path).with_suffix("")) for f in image_files(path)]
+        else:
+            found.append((path, Path(path.stem)))
+    counts = Counter(name for _, name in found)
+    for name, count in counts.items():
+        if count > 1:
+            first, second = [str(path) for path, other in found if other == name][:2]
+            raise ValueError(
+                f"{first} and {second} would both be written as {name}.png: give them in two calls"
+            )
+    return found
+
+
+def predict_files(
+    forward: Forward,
+    paths: Iterable[Path | str],
+    folder: Path | str,
+    *,
+    classes: Sequence[str],
+    channels: int,
+    reading: Mapping[str, Any] | None = None,
+    tile: int = TILE,
+    margin: int | None = None,
+    overlays: bool = False,
+    probabilities: bool = False,
+    instances: Method | None = None,
+    least_area: int = 1,
+    raw_csv: bool = False,
+    progress: Callable[[str], object] = lambda text: None,
+) -> Iterator[dict[str, Any]]:
+    """Write the mask of each image file into `folder`, and yield a row for each: see `mask_columns`.
+
+    A file that cannot be read, or for which the network gives no mask, gives a row with an ``"error"``, and
+    the work goes on. Files appear when they are complete; `measures.csv` appears after the last row.
+
+    Args:
+        forward: the network, see `Forward`; takes float32 in [0, 1].
+        paths: image files, or folders of them.
+        classes: names of the classes. "background", else the first, has no objects; "border" separates them.
+        channels: of the images that the network takes.
+        reading: options `bits`, `page` and `max_pixels` of the reader.
+        tile: images with a longer side are predicted in tiles of at most this side.
+        margin: pixels of context around what is used of a tile; measured if not given (`receptive_field`).
+        overlays, probabilities: write these, too.
+        instances: find single objects with this method of `label_instances`, and measure them.
+        least_area: pixels of the smallest object.
+        raw_csv: in `measures.csv`, leave text as it is that a spreadsheet would take for a formula.
+        progress: called with a line of text while a large image is predicted.
+    """
+    check_count("tile", tile, least=LEAST_TILE)
+    check_count("least_area", least_area)
+    if instances is not None:
+        check_choice("instances", instances, METHODS)
+    wanted = _Wanted(Path(folder), tuple(classes), overlays, probabilities, instances, least_area)
+    reader = {"channels": channels, **(reading or {})}
+    tiles = _Tiles(forward, channels, reader.get("bits"), tile, margin, progress)
+    return _rows(output_names(paths), wanted, tiles, reader, raw_csv)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is written for each image."""
+
+    folder: Path
+    classes: tuple[str, ...]
+    overlays: bool
+    probabilities: bool
+    instances: Method | None
+    least_area: int
+
+    def path(self, kind: str, name: Path, number: int | None = None) -> Path:
+        suffix = ".png" if number is None else f".{number}.png"
+        return self.folder / kind / name.with_name(name.name + suffix)
+
+
+def _rows(
+    files: list[tuple[Path, Path]],
+    wanted: _Wanted,
+    tiles: "_Tiles",
+    reader: dict[str, Any],
+    raw_csv: bool,
+) -> Iterator[dict[str, Any]]:
+    wanted.folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(wanted.folder)
+    columns = mask_columns(wanted.classes, objects=wanted.instances is not None)
+    with ExitStack() as stack:
+        write = None
+        if wanted.instances:
+            write = stack.enter_context(_table(wanted.folder / "measures.csv", raw_csv))
+        for path, name in files:
+            row: dict[str, Any] = {**dict.fromkeys(columns), "image": str(path)}
+            try:
+                image: Any = read_pixels(path, **reader)
+            except (ValueError, OSError) as error:
+                yield row | {"error": _reason(error)}
+                continue
+            try:
+                with TemporaryFile(dir=wanted.folder) as file:
+                    if max(image.shape) > tiles.tile:
+                        image = _OnDisk(image, file)
+                    found, objects = _predict_image(image, name, wanted, tiles)
+            except ValueError as error:
+                yield row | {"error": _reason(error)}
+                continue
+            if write is not None:
+                write([{"image": str(path), **measures} for measures in objects])
+            yield row | found
+
+
+def _predict_image(
+    image: Array, name: Path, wanted: _Wanted, tiles: "_Tiles"
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Write what belongs to one image; cells of its row, and the measures of its objects."""
+    with ExitStack() as files:
+        picture = _Picture(image, name, wanted, tiles.bits, files)
+        for rows, columns, part in tiles.parts(image, name):
+            picture.add(rows, columns, part)
+    shares = picture.counts / picture.counts.sum()
+    cells: dict[str, Any] = {f"share_{c}": float(s) for c, s in zip(wanted.classes, shares)}
+    cells["mask"] = str(wanted.path("masks", name))
+    if picture.mask is None or wanted.instances is None:
+        return cells, []
+    border = wanted.classes.index("border") if "border" in wanted.classes else None
+    background = wanted.classes.index("background") if "background" in wanted.classes else 0
+    found = label_instances(
+        picture.mask,
+        border=border,
+        background=(background,),
+        method=wanted.instances,
+        least_area=wanted.least_area,
+    )
+    objects = measure_instances(
+        found, mask=picture.mask, classes=wanted.classes, probabilities=picture.sure
+    )
+    if len(objects) > _MOST_OBJECTS:
+        raise ValueError(
+            f"{len(objects)} objects are more than a PNG can number, {_MOST_OBJECTS}: drop small ones "
+            "with least_area (command line: --least-area)"
+        )
+    with png_file(wanted.path("instances", name), *found.shape, bits=16) as png:
+        png.write(found)
+    return {**cells, "objects": len(objects)}, objects
+
+
+class _Picture:
+    """The files of one image, filled from the top with the parts of its prediction.
+
+    Attributes:
+        counts: (K,) pixels of each class so far.
+        mask, sure: (H, W) the mask, and the probability of its classes, if objects are wanted.
+    """
+
+    def __init__(
+        self, image: Array, name: Path, wanted: _Wanted, bits: int | None, files: ExitStack
+    ) -> None:
+        size = image.shape[1:]
+        self._image, self._bits, self._classes = image, bits, len(wanted.classes)
+        self._png = files.enter_context(png_file(wanted.path("masks", name), *size))
+        self._overlay = self._above = None
+        if wanted.overlays:
+            place = wanted.path("overlays", name)
+            self._overlay = files.enter_context(png_file(place, *size, channels=3))
+        self._maps = [
+            files.enter_context(png_file(wanted.path("probabilities", name, i), *size, bits=16))
+            for i in range(self._classes if wanted.probabilities else 0)
+        ]
+        self.counts = np.zeros(self._classes, np.int64)
+        self.mask = np.empty(size, np.uint8) if wanted.instances else None
+        self.sure = np.empty(size, np.float16) if wanted.instances else None
+
+    def add(self, rows: slice, columns: slice, part: Array) -> None:
+        if len(part) != self._classes:
+            raise ValueError(
+                f"the network gives {len(part)} classes: must be {self._classes}, as it has names"
+            )
+        mask = part.argmax(0).astype(np.uint8)
+        self.counts += np.bincount(mask.ravel(), minlength=self._classes)
+        if columns.start == 0:
+            shape = rows.stop - rows.start, self._image.shape[2]
+            self._rows = np.empty(shape, np.uint8)
+            self._levels = np.empty((len(self._maps), *shape), np.uint16)
+        self._rows[:, columns] = mask
+        if self._maps:
+            self._levels[..., columns] = np.rint(part * 65_535)
+        if self.mask is not None and self.sure is not None:
+            self.mask[rows, columns], self.sure[rows, columns] = mask, part.max(0)
+        if columns.stop == self._image.shape[2]:
+            self._write(rows)
+
+    def _write(self, rows: slice) -> None:
+        self._png.write(self._rows)
+        for png, levels in zip(self._maps, self._levels):
+            png.write(levels)
+        if self._overlay is None:
+            return
+        for start in range(0, len(self._rows), _OVERLAY_ROWS):
+            mask = self._rows[start : start + _OVERLAY_ROWS]
+            first = rows.start + start
+            shown = unit_floats(self._image[:, first : first + len(mask)], self._bits)
+            self._overlay.write(overlay_mask(shown, mask, above=self._above))
+            self._above = mask[-1]
+
+
+class _OnDisk:
+    """An array in a file, of which nothing stays in memory: a part is mapped while it is copied."""
+
+    def __init__(self, array: Array, file: IO[bytes]) -> None:
+        self.shape, self.ndim, self._dtype, self._file = array.shape, array.ndim, array.dtype, file
+        array.tofile(file)
+        file.flush()
+
+    def __getitem__(self, place: Any) -> Array:
+        return np.array(np.memmap(self._file, self._dtype, "r", shape=self.shape)[place])
+
+
+class _Tiles:
+    """The network on images of any size; how far it sees is measured when the first large one comes."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        channels: int,
+        bits: int | None,
+        tile: int,
+        margin: int | None,
+        progress: Callable[[str], object],
+    ) -> None:
+        self._forward, self._channels, self.bits = forward, channels, bits
+        self.tile, self._margin, self._progress = tile, margin, progress
+
+    def parts(self, image: Array, name: Path) -> Iterator[tuple[slice, slice, Array]]:
+        size = image.shape[1], image.shape[2]
+        how = {"tile": self.tile, "margin": self._margin or 0}
+        if max(size) > self.tile and self._margin is None:
+            how["margin"] = self._margin = self._measured()
+        total = count_tiles(size, **how)
+        parts = iter_tiles(lambda tile: self._forward(unit_floats(tile, self.bits)), image, **how)
+        for number, part in enumerate(parts, start=1):
+            yield part
+            if total > 1:
+                self._progress(f"{name}: tile {number} of {total}")
+
+    def _measured(self) -> int:
+        self._progress("measuring how far the network sees")
+        room = (self.tile - BLEND - 3 * STRIDE) // 2 // STRIDE * STRIDE
+        found = receptive_field(self._forward, self._channels, most=room)
+        if found is None:
+            warnings.warn(
+                f"the network sees further than {room} pixels, so that tiles of {self.tile} pixels may not "
+                "give quite what the whole image gives: a larger tile (command line: --tile) helps",
+                stacklevel=2,
+            )
+        return room if found is None else found
+
+
+@contextmanager
+def _table(path: Path, raw: bool) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+    """A function that appends rows to a CSV file, which appears when the block ends."""
+    columns = [
+        "image",
+        *measure_instances(np.ones((1, 1), np.int32), mask=[[0]], probabilities=[[1]])[0],
+    ]
+    with atomic_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+
+        def write(rows: list[dict[str, Any]]) -> None:
+            for row in rows:
+                texts = (
+                    {} if raw else {k: csv_cell(v) for k, v in row.items() if isinstance(v, str)}
+                )
+                writer.writerow(row | texts)
+
+        yield write
+        text.detach()
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

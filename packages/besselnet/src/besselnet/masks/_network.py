@@ -1,0 +1,34 @@
+"""Networks as the functions on arrays that tiles take."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from besselnet.masks._tiles import Array, Forward
+from besselnet.nn import evaluating
+
+
+def probabilities_of(model: nn.Module) -> Forward:
+    """A segmentation network as a function: (C, h, w) float32 in [0, 1] -> (K, h, w), softmax of the logits.
+
+    The network runs in eval mode where its parameters are; its own mode does not change. Logits that are not
+    numbers, or of another size than the image, are a `ValueError`.
+    """
+    parameter = next(model.parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
+
+    def forward(image: Array) -> Array:
+        pixels = torch.from_numpy(np.ascontiguousarray(image, np.float32))
+        with evaluating(model):
+            logits = model(pixels[None].to(device))
+        if logits.ndim != 4 or logits.shape[2:] != pixels.shape[1:]:
+            raise ValueError(
+                f"the network gives shape {tuple(logits.shape)} for {tuple(pixels[None].shape)}: must be "
+                "logits for every pixel, (N, K, H, W)"
+            )
+        found: Array = logits[0].float().softmax(0).cpu().numpy()
+        if not np.isfinite(found).all():
+            raise ValueError("the network gives logits that are infinite or NaN")
+        return found
+
+    return forward

@@ -1,0 +1,157 @@
+"""What rotating an image changes in its mask."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from besselnet._pixels import IGNORED
+from besselnet.checks import check_choice, check_count
+from besselnet.functional import (
+    VIEWS,
+    Interpolation,
+    View,
+    hidden_colour,
+    rotate_images,
+    show_rotated,
+    soft_disc,
+)
+from besselnet.masks._scores import Array, class_mean, confusion_of_masks, dice, iou
+from besselnet.nn import evaluating
+
+# Every tenth of a degree.
+MOST_ANGLES = 3600
+
+
+@dataclass(frozen=True)
+class MaskAgreement:
+    """Result of `mask_agreement`: one entry for each of A angles.
+
+    Attributes:
+        angles: degrees, counter-clockwise; the first is 0.
+        upright: (A, K, K) pixels of class i in the upright mask and j in the one rotated back.
+        truth: (A, K, K) the same with the true mask in the place of the upright one; None without it.
+        border: what the images had in their corners: "disc", "reflect" or "black".
+    """
+
+    angles: tuple[float, ...]
+    upright: Array
+    truth: Array | None
+    border: View
+
+    @property
+    def agreement(self) -> Array:
+        """(A, K): IoU, by class, of the upright mask and the one rotated back."""
+        return iou(self.upright)
+
+    @property
+    def dice(self) -> Array | None:
+        """(A, K): Dice, by class, of the true mask and the one rotated back."""
+        return None if self.truth is None else dice(self.truth)
+
+    def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
+        """JSON values: means over the angles but 0, by class and over the classes, then the curves."""
+        names = classes or [str(i) for i in range(self.upright.shape[-1])]
+        found: dict[str, Any] = {"border": self.border}
+        found |= _summary("agreement", self.agreement, names)
+        if self.dice is not None:
+            found |= {"upright_dice": _number(class_mean(self.dice[0]))}
+            found |= _summary("dice", self.dice, names)
+        return {**found, "angles": list(self.angles)}
+
+
+def mask_agreement(
+    model: nn.Module,
+    batches: Tensor | Iterable[tuple[Tensor, Tensor]],
+    angles: int = 24,
+    *,
+    border: View = "disc",
+    interpolation: Interpolation = "cubic",
+    colour: Tensor | None = None,
+) -> MaskAgreement:
+    """Compare the mask of each image with that of its rotated copies, rotated back.
+
+    The probabilities of the rotated image are rotated back, then the most probable class is taken, as for the
+    upright image. Of images that are not square, the network sees the square in the middle, for which quarter
+    turns are exact. Pixels inside the disc that every angle shows count; where batches have true masks,
+    pixels that are `IGNORED` there count nowhere.
+
+    Args:
+        model: images (N, C, H, W) -> logits (N, K, H, W).
+        batches: images and true masks (N, H, W), or images alone.
+        angles: how many, equally spaced from 0.
+        border: what the network sees of an upright or rotated image, see `besselnet.functional.show_rotated`.
+        interpolation: how images and probabilities are rotated.
+        colour: (C,) for the pixels outside the disc. Unset, it is the mean over all images of what
+            the disc hides, for which the batches are read once more.
+    """
+    check_count("angles", angles, least=2, most=MOST_ANGLES)
+    check_choice("border", border, VIEWS)
+    pairs: Iterable[tuple[Tensor, Tensor | None]]
+    pairs = [(batches, None)] if isinstance(batches, Tensor) else batches
+    if border == "disc" and colour is None:
+        if iter(pairs) is pairs:
+            raise ValueError(
+                "batches is an iterator: must be readable twice for border='disc', as a list is, "
+                "unless colour is given"
+            )
+        colour = hidden_colour((_middle(images), None) for images, _ in pairs)
+    parameter = next(model.parameters(), None)
+    degrees = tuple((torch.arange(angles) * (360 / angles)).tolist())
+    upright: list[Any] = [0] * angles
+    truth: list[Any] = [0] * angles
+    has_truth = False
+    with evaluating(model):
+        for images, masks in pairs:
+            images = images if parameter is None else images.to(parameter.device)
+            images = _middle(images)
+            side = images.shape[-1]
+            outside = soft_disc(side, side, fade=0).expand(len(images), -1, -1) == 0
+            if masks is not None:
+                has_truth, masks = True, _middle(masks.cpu())
+                outside = outside | (masks == IGNORED)
+            first: Tensor | None = None
+            for number, angle in enumerate(degrees):
+                logits = model(show_rotated(images, angle, border, interpolation, colour))
+                likely = logits.float().softmax(1)
+                if angle:
+                    likely = rotate_images(likely, -angle, interpolation, "reflect")
+                mask = likely.argmax(1).cpu()
+                first = mask if first is None else first
+                classes = logits.shape[1]
+                seen = first.masked_fill(outside, IGNORED)
+                upright[number] = upright[number] + confusion_of_masks(mask, seen, classes)
+                if masks is not None:
+                    true = masks.long().masked_fill(outside, IGNORED)
+                    truth[number] = truth[number] + confusion_of_masks(mask, true, classes)
+    if isinstance(upright[0], int):
+        raise ValueError("cannot compare masks of no images at all")
+    return MaskAgreement(degrees, np.stack(upright), np.stack(truth) if has_truth else None, border)
+
+
+def _middle(pixels: Tensor) -> Tensor:
+    """The largest square (..., S, S) in the middle of (..., H, W)."""
+    height, width = pixels.shape[-2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return pixels[..., top : top + side, left : left + side]
+
+
+def _summary(name: str, scores: Array, classes: Sequence[str]) -> dict[str, Any]:
+    """Of (A, K) scores: their mean over the rotated angles, the worst angle, by class, and the curves."""
+    means = class_mean(scores)
+    by_class = class_mean(scores[1:].T)
+    return {
+        name: _number(class_mean(means[1:])),
+        f"worst_{name}": _number(np.nanmin(means)) if not np.isnan(means).all() else None,
+        f"{name}_by_class": dict(zip(classes, map(_number, by_class))),
+        f"{name}_by_angle": [_number(value) for value in means],
+    }
+
+
+def _number(value: Any) -> float | None:
+    """A JSON value; None for a score of nothing."""
+    return None if np.isnan(value) else float(value)
