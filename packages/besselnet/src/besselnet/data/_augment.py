@@ -296,11 +296,11 @@ class Compose:
         """The changes and their draws: affine ones that one sampling can do together, others alone."""
         pending: list[tuple[Any, Any]] = []
         for one, drawn in zip(self.augmentations, draws):
-            affine = isinstance(one, _Warp | Reflect)
-            if pending and not (affine and _agree([*(p for p, _ in pending), one])):
+            together = isinstance(one, _Warp | Reflect) and _agree([*(p for p, _ in pending), one])
+            if pending and not together:
                 yield pending
                 pending = []
-            if affine:
+            if isinstance(one, _Warp | Reflect):
                 pending.append((one, drawn))
             else:
                 yield [(one, drawn)]
