@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from besselnet.checks import check_choice, check_count
-from besselnet.data import Batches, iter_images, reading_options
+from besselnet.data import iter_images, reading_options
 from besselnet.export import Prediction
 from besselnet.models import count_parameters, describe_model
 from besselnet.nn import fold_batch_norm
@@ -25,7 +25,7 @@ from besselnet.train._evaluate import (
     not_finite,
 )
 from besselnet.train._progress import in_words, watched
-from besselnet.train._run import Run
+from besselnet.train._run import Run, make_batches
 
 # More images than this change an accuracy by less than two points, and cost minutes for each thousand.
 MOST_IMAGES = 500
@@ -62,8 +62,8 @@ def evaluate_run(
     name = part or next(p for p in ("test", "val", "train") if p in parts)
     check_choice("part", name, list(parts))
     images = parts[name]
-    batches = Batches(images, run.config.train.batch_size)
-    result = evaluate(run.model, watched(batches, "testing", stream=stream))
+    batches = make_batches(run.config, images)
+    result = evaluate(run.model, watched(batches, "testing", stream=stream), task=run.learned)
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
     if not rotated:
         return report
@@ -77,8 +77,12 @@ def evaluate_run(
         share = f"{most_images} of {len(images)}, at random"
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
         images = images.select(order[:most_images].sort().values)
-        batches = Batches(images, run.config.train.batch_size)
-    how: dict[str, Any] = {"border": border, "interpolation": run.config.data.interpolation}
+        batches = make_batches(run.config, images)
+    how: dict[str, Any] = {
+        "border": border,
+        "interpolation": run.config.data.interpolation,
+        "task": run.learned,
+    }
     if border == "disc":
         how["colour"] = hidden_colour(batches)
     if stream is not None:
