@@ -3,7 +3,14 @@
 import csv
 import json
 import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -277,6 +284,36 @@ def test_stopped_and_resumed_runs_end_with_the_same_weights(tmp_path, monkeypatc
         for row in metrics(tmp_path / folder)
     ]
     assert rows[:3] == rows[3:]
+
+
+KILLED = """
+import sys
+from train.test_tasks import patched_config
+from besselnet.train import train_run
+train_run(patched_config(), sys.argv[1], quiet=True)
+"""
+
+
+def patched_config():
+    config = task_config("segment", epochs=40, checkpoint_steps=1)
+    return replace(config, data=replace(config.data, patch=12, patches_per_image=2))
+
+
+def test_a_segmentation_killed_at_random_moments_ends_with_the_same_weights(tmp_path):
+    place, chance = tmp_path / "run", random.Random(0)
+    tests = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{tests}:{os.environ.get('PYTHONPATH', '')}"}
+    with subprocess.Popen([sys.executable, "-c", KILLED, place], env=environment) as training:
+        started = time.monotonic()
+        while not (place / CHECKPOINT_NAME).exists() and time.monotonic() < started + 60:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0.1, 1))
+        training.kill()
+    assert training.returncode == -signal.SIGKILL
+    assert not (place / "model").exists()
+    resumed = train_run(patched_config(), place, resume=True, quiet=True)
+    whole = train_run(patched_config(), tmp_path / "whole", quiet=True)
+    assert same(weights_of(whole.model), weights_of(resumed.model))
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -69,7 +69,13 @@ from besselnet.train._process import (
 from besselnet.train._progress import ProgressLog, in_words, watched
 from besselnet.train._rates import RateCurve, find_learning_rate, find_run_rate
 from besselnet.train._recommend import Recommendation, recommend_config, recommend_settings
-from besselnet.train._report import Prediction, evaluate_run, inspect_run, predict
+from besselnet.train._report import (
+    Prediction,
+    evaluate_run,
+    inspect_run,
+    predict,
+    predict_rows,
+)
 from besselnet.train._run import (
     Run,
     build_model,
@@ -155,6 +161,7 @@ __all__ = [
     "merge_settings",
     "override",
     "predict",
+    "predict_rows",
     "read_config",
     "read_folds_config",
     "read_run_config",

@@ -26,6 +26,7 @@ from besselnet.train._evaluate import (
 )
 from besselnet.train._progress import in_words, watched
 from besselnet.train._run import Run, make_batches
+from besselnet.train._tasks import LearningTask
 
 # More images than this change an accuracy by less than two points, and cost minutes for each thousand.
 MOST_IMAGES = 500
@@ -160,34 +161,57 @@ def predict(
 
     Only one batch of images is in memory at a time. A file that cannot be read, or for which the network
     gives no probabilities, gives a prediction with `error` set, and the work goes on. `max_pixels`: an image
-    with more cannot be read; unset: as in the training, or 50 million.
+    with more cannot be read; unset: as in the training, or 50 million. For runs that learned classes; see
+    `predict_rows` for others.
+    """
+    if run.task != "classify":
+        raise ValueError(f"{run.folder} has learned {run.learned.labels}, and names no class")
+    for row in predict_rows(run, paths, batch_size=batch_size, max_pixels=max_pixels):
+        label, probability = row.get("class"), row.get("probability")
+        yield Prediction(row["image"], label, probability, row["error"])
+
+
+def predict_rows(
+    run: Run,
+    paths: Iterable[Path | str],
+    *,
+    batch_size: int = 64,
+    max_pixels: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield one row for each image file, as `predict` does, for runs that answer for whole images.
+
+    A row has ``"image"``, ``"error"`` (None, or why there is no answer), and without an error the answers:
+    ``"class"`` and ``"probability"``, or a column for each value, or the probability of each label.
     """
     check_count("batch_size", batch_size)
+    if run.learned.answers != "image":
+        raise ValueError(f"{run.folder} has learned {run.learned.labels}, not answers for an image")
     options = reading_options(run.config.data.options)
     options["max_pixels"] = max_pixels or options.get("max_pixels")
     found = iter_images(paths, image_size=run.image_size, channels=run.in_channels, **options)
     network = fold_batch_norm(run.model)  # the same answers with fewer steps
     while batch := list(islice(found, batch_size)):
-        yield from _answers(network, run.classes, batch)
+        yield from _answers(network, run.learned, batch)
 
 
 @torch.no_grad()
 def _answers(
-    network: nn.Module, classes: tuple[str, ...], items: list[tuple[Path, Tensor | Exception]]
-) -> list[Prediction]:
-    """Predictions for some files, in their order, with one pass of the network."""
+    network: nn.Module, task: LearningTask, items: list[tuple[Path, Tensor | Exception]]
+) -> list[dict[str, Any]]:
+    """Rows for some files, in their order, with one pass of the network."""
     images = [image for _, image in items if isinstance(image, Tensor)]
-    answers: Iterator[tuple[float, int]] = iter(())
+    answers: Iterator[dict[str, Any]] = iter(())
     if images:
         batch = torch.stack([i.float() / 255 if i.dtype == torch.uint8 else i for i in images])
-        best = network(batch.to(device_of(network))).softmax(1).max(1)
-        answers = zip(best.values.tolist(), best.indices.tolist())
-    predictions = []
+        answers = iter(task.rows(network(batch.to(device_of(network)))))
+    rows = []
     for path, image in items:
+        answer, error = {}, None
         if isinstance(image, Exception):
-            reason = " ".join(str(image).split()) or type(image).__name__
-            predictions.append(Prediction(str(path), error=reason))
+            error = " ".join(str(image).split()) or type(image).__name__
         else:
-            probability, index = next(answers)
-            predictions.append(Prediction.answer(path, classes[index], probability))
-    return predictions
+            answer = next(answers)
+            if not all(math.isfinite(v) for v in answer.values() if isinstance(v, float)):
+                answer, error = {}, "the network gives logits that are infinite or NaN"
+        rows.append({"image": str(path), **answer, "error": error})
+    return rows
