@@ -52,6 +52,13 @@ def test_evaluate_reports_the_score_upright_and_rotated(runs, capsys, task):
 
 
 @pytest.mark.parametrize("task", MODELS)
+def test_inspect_knows_networks_of_every_task(runs, capsys, task):
+    code, out, _ = run_command(capsys, "inspect", runs / task, "--json")
+    assert code == 0
+    assert json.loads(out)["worst_equivariance_error"] > 0
+
+
+@pytest.mark.parametrize("task", MODELS)
 def test_a_finished_run_resumes_with_its_own_settings(runs, capsys, task):
     code, _, _ = run_command(capsys, "train", "--out", runs / task, "--resume")
     assert code == 0

@@ -200,6 +200,7 @@ def test_the_page_on_training_has_these_numbers():
         SMOOTHED_CLASSES,
     ]
     assert numbers("`data.balance`") == [SKEW]
+    assert numbers("masks") == [PATCH, PATCHES_IN_BATCH]
     assert numbers("`data.border`") == [DARK]
     assert numbers("`data.augment`, both") == [COLOUR_CHANNELS]
     for kind, names in (

@@ -291,20 +291,25 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
     score = task.score
     agreement = "same answer when rotated" if task.name == "classify" else "agreement with upright"
     shown = {
-        f"{_heading(score)} upright": f"upright_{score}",
-        f"{_heading(score)} rotated": f"rotated_{score}",
+        f"{task.title} upright": f"upright_{score}",
+        f"{task.title} rotated": f"rotated_{score}",
         "spread over angles": f"{score}_spread",
         agreement: "agreement",
-        "logit drift": "logit_drift",
     }
     found = report["rotated"]
     networks = [name for name in ("untrained", "trained") if name in found]
     _print_table(
         [f"{counted(found['images'], 'image')}, rotated ({found['border']})", *networks],
-        [[text, *(f"{found[n][key]:.2%}" for n in networks)] for text, key in shown.items()],
+        [
+            *(
+                [text, *(task.in_words(found[n][key]) for n in networks)]
+                for text, key in shown.items()
+            ),
+            ["logit drift", *(f"{found[n]['logit_drift']:.2%}" for n in networks)],
+        ],
     )
     if report["picture"] is not None:
-        typer.echo(f"{_heading(score)} against angle: {report['picture']}")
+        typer.echo(f"{task.title} against angle: {report['picture']}")
 
 
 def _heading(key: str) -> str:

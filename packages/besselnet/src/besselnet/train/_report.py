@@ -112,7 +112,8 @@ def inspect_run(run: Run) -> dict[str, Any]:
     Draws the kernels of the first convolution into `filters.png` of the run folder, if there is one;
     ``"filters"`` is None if there is none, or if that cannot be written.
     The equivariance error at an angle is the change of the logits, relative to the logits, when
-    smooth random images (which rotate without interpolation) are rotated by that angle.
+    smooth random images (which rotate without interpolation) are rotated by that angle; of a network that
+    answers for pixels, the logits of the central pixel.
     """
     from besselnet.drawing import attempt, draw_filters, learned_filters
 
@@ -123,7 +124,9 @@ def inspect_run(run: Run) -> dict[str, Any]:
     }
     name = run.config.model.name
     described = describe_model(name, **built_for, **run.config.model.options)
-    curve = equivariance_error(run.model, plane_waves(16, run.in_channels, run.image_size))
+    # The maps of networks that answer for pixels are compared at their central pixel: there must be one.
+    side = run.image_size | 1 if run.learned.answers == "pixels" else run.image_size
+    curve = equivariance_error(run.model, plane_waves(16, run.in_channels, side))
     if not all(map(math.isfinite, curve.errors)):
         raise not_finite()
     filters = learned_filters(run.model)

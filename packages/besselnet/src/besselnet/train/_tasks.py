@@ -45,7 +45,7 @@ class LearningTask(ABC):
         name: of the task.
         labels: what the images have, in words.
         answers: what the network answers for, each "image" or all of its "pixels".
-        score: name of the score, the column `val_SCORE` of metrics.csv.
+        score: name of the score, the column `val_SCORE` of metrics.csv; title: what it is called.
         table: where the report of `evaluate` has a row for each class or value.
         is_share: whether the score is a share, shown in percent.
     """
@@ -54,6 +54,7 @@ class LearningTask(ABC):
     labels: ClassVar[str]
     answers: ClassVar[str] = "image"
     score: ClassVar[str]
+    title: ClassVar[str]
     table: ClassVar[str] = "classes"
     is_share: ClassVar[bool] = True
 
@@ -129,7 +130,7 @@ class LearningTask(ABC):
 
     def summary(self, result: Mapping[str, Any]) -> str:
         """Score and loss in a line, from the JSON values of a result."""
-        return f"{self.score} {self.in_words(result[self.score])}  loss {result['loss']:.4f}"
+        return f"{self.title} {self.in_words(result[self.score])}  loss {result['loss']:.4f}"
 
     def in_words(self, score: float, digits: int = 2) -> str:
         """A score as it is shown: 91.50%, or 0.9150 where it is no share."""
@@ -139,7 +140,7 @@ class LearningTask(ABC):
 class Classify(LearningTask):
     """One class for each image: logits (N, K), labels (N,)."""
 
-    name, labels, score = "classify", "classes", "accuracy"
+    name, labels, score, title = "classify", "classes", "accuracy", "accuracy"
 
     @property
     def tally_size(self) -> int:
@@ -186,7 +187,8 @@ class Classify(LearningTask):
 class Segment(LearningTask):
     """A class for each pixel: logits (N, K, H, W), masks (N, H, W) with `IGNORED` pixels."""
 
-    name, labels, answers, score = "segment", "masks", "pixels", "iou"
+    name, labels, answers = "segment", "masks", "pixels"
+    score, title = "iou", "mean IoU"
 
     def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
         return MaskLoss(config.class_weights, config.label_smoothing, labels)
@@ -261,7 +263,8 @@ class Regress(_Rows):
         mean, deviation: (K,) of the training values; 0 and 1 unless given.
     """
 
-    name, labels, score, table, is_share = "regress", "values", "r2", "values", False
+    name, labels, score, title = "regress", "values", "r2", "R²"
+    table, is_share = "values", False
 
     def __init__(
         self,
@@ -328,7 +331,7 @@ class Regress(_Rows):
 class Multilabel(_Rows):
     """Any of several classes for each image: logits (N, K), labels (N, K) of 0 and 1."""
 
-    name, labels, score = "multilabel", "several labels", "f1"
+    name, labels, score, title = "multilabel", "several labels", "f1", "mean F1"
 
     def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
         _refuse_weights(config, self.labels)
