@@ -124,6 +124,20 @@ def test_masks_without_any_label_leave_the_weights_alone():
     assert not logits.grad.any()
 
 
+@pytest.mark.parametrize(
+    ("criterion", "outputs", "labels"),
+    [
+        (MaskLoss(), torch.rand(2, 3), torch.zeros(2, 4, 4, dtype=torch.int64)),
+        (MaskLoss(), torch.rand(2, 3, 2, 2), torch.zeros(2, 4, 4, dtype=torch.int64)),
+        (ValueLoss(torch.zeros(3), torch.ones(3)), torch.rand(2, 1), torch.zeros(2, 3)),
+        (LabelLoss(), torch.rand(2, 1), torch.zeros(2, 3)),
+    ],
+)
+def test_outputs_of_another_shape_are_refused(criterion, outputs, labels):
+    with pytest.raises(ValueError, match="the network gives outputs"):
+        criterion(outputs, labels)
+
+
 def test_balanced_weights_count_labelled_pixels():
     logits, masks = masked_logits()
     counts = torch.bincount(masks[masks != IGNORED])

@@ -3,6 +3,7 @@
 A sum and its weight, so that parts of a batch add up to the whole.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -91,6 +92,7 @@ class MaskLoss:
         self._cross_entropy = CrossEntropy(weights, label_smoothing, labels, IGNORED)
 
     def __call__(self, logits: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+        _check_shape(logits, (len(masks), *logits.shape[1:2], *masks.shape[1:]), "masks")
         loss, weight = self._cross_entropy(logits, masks)
         # A batch without any label has no loss, and no weight to divide by.
         weight = torch.where(weight > 0, weight, 1)
@@ -106,7 +108,7 @@ def soft_dice(logits: Tensor, masks: Tensor) -> Tensor:
     classes = torch.arange(logits.shape[1], device=logits.device)
     truth = (masks[:, None] == classes[:, None, None]).to(logits)
     chance = logits.softmax(1) * (masks != IGNORED)[:, None]
-    shared, both = ((t.sum((0, 2, 3))) for t in (chance * truth, chance + truth))
+    shared, both = (pixels.sum((0, 2, 3)) for pixels in (chance * truth, chance + truth))
     shown = truth.sum((0, 2, 3)) > 0
     return (1 - 2 * shared / both.clamp(min=1e-12))[shown].sum() / shown.sum().clamp(min=1)
 
@@ -122,6 +124,7 @@ class ValueLoss:
         self._mean, self._deviation = mean, deviation
 
     def __call__(self, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        _check_shape(outputs, values.shape, "values")
         wanted = (values - self._mean.to(values)) / self._deviation.to(values)
         loss = F.smooth_l1_loss(outputs.float(), wanted, reduction="none").mean(1).sum()
         return loss, torch.tensor(float(len(values)), device=loss.device)
@@ -138,6 +141,15 @@ class LabelLoss:
         self._label_smoothing = label_smoothing
 
     def __call__(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        _check_shape(logits, labels.shape, "labels")
         wanted = torch.lerp(labels, torch.full_like(labels, 0.5), self._label_smoothing)
         loss = F.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="none")
         return loss.mean(1).sum(), torch.tensor(float(len(labels)), device=loss.device)
+
+
+def _check_shape(outputs: Tensor, wanted: Sequence[int], labels: str) -> None:
+    """Refuse outputs that torch would stretch over the labels, or compare with others."""
+    if tuple(outputs.shape) != tuple(wanted):
+        raise ValueError(
+            f"the network gives outputs {tuple(outputs.shape)}: must be {tuple(wanted)} for these {labels}"
+        )
