@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from PIL import Image
 from torch import nn
 
 import besselnet.train
-from besselnet.train import DataConfig, RunConfig
+from besselnet.train import Classify, Multilabel, Regress, Run, RunConfig, Segment, predict_rows
 from masks.networks import equivariant
 
 CLASSES = ("background", "=cell", "border")
@@ -34,17 +33,8 @@ def images(tmp_path):
 def trained(monkeypatch):
     """A function that makes the command load a run of a task."""
 
-    def load(task, model, classes=CLASSES, **more):
-        run = SimpleNamespace(
-            folder=Path("run"),
-            config=RunConfig(DataConfig()),
-            model=model.eval(),
-            in_channels=1,
-            image_size=16,
-            classes=classes,
-            task=task,
-            **more,
-        )
+    def load(task, model):
+        run = Run(Path("run"), RunConfig(), model.eval(), 1, 16, task.classes, task)
         monkeypatch.setattr(besselnet.train, "load_run", lambda folder, device: run)
         return run
 
@@ -61,7 +51,7 @@ def table(text):
 
 
 def test_masks_are_written_with_all_that_was_asked_for(call, trained, images, tmp_path):
-    trained("segment", equivariant())
+    trained(Segment(CLASSES), equivariant())
     out = tmp_path / "out"
     options = ("--overlay", "--probabilities", "--instances", "components", "--tile", 256)
     code, output, error = call("predict", "run", images, "--out", out, *options)
@@ -83,7 +73,7 @@ def test_masks_are_written_with_all_that_was_asked_for(call, trained, images, tm
 
 
 def test_masks_as_json(call, trained, images, tmp_path):
-    trained("segment", equivariant())
+    trained(Segment(CLASSES), equivariant())
     _, output, _ = call("predict", "run", images / "a.png", "--out", tmp_path, "--json")
     row = json.loads(output)
     assert row["error"] is None
@@ -91,15 +81,15 @@ def test_masks_as_json(call, trained, images, tmp_path):
 
 
 def test_values_are_columns(call, trained, images):
+    mean, deviation = torch.tensor([3.0, 0.0]), torch.tensor([10.0, 1.0])
     model = values_network(2)
-    trained("regress", model, ("size", "=depth"), restore_values=lambda v: 10 * v + 3)
+    trained(Regress(("size", "=depth"), mean, deviation), model)
     code, output, error = call("predict", "run", images)
     assert code == 0, error
     rows = table(output)
     assert list(rows[0]) == ["image", "size", "'=depth", "error"]
-    plainly = besselnet.train.load_run("run", "cpu")
-    del plainly.restore_values
-    small = next(besselnet.train.predict_answers(plainly, [images / "a.png"]))
+    plainly = trained(Regress(("size", "=depth")), model)
+    small = next(predict_rows(plainly, [images / "a.png"]))
     assert float(rows[0]["size"]) == pytest.approx(10 * small["size"] + 3)
     assert rows[2]["size"] == ""
     assert rows[2]["error"]
@@ -109,7 +99,7 @@ def test_labels_are_named_where_they_are_likely(call, trained, images):
     model = values_network(3)
     with torch.no_grad():
         model[1].bias.copy_(torch.tensor([50.0, -50.0, 50.0]))
-    trained("multilabel", model, ("x", "y", "z"))
+    trained(Multilabel(("x", "y", "z")), model)
     _, output, _ = call("predict", "run", images)
     row = table(output)[0]
     assert list(row) == ["image", "labels", "x", "y", "z", "error"]
@@ -118,7 +108,7 @@ def test_labels_are_named_where_they_are_likely(call, trained, images):
 
 
 def test_a_value_may_have_the_name_of_a_column(call, trained, images):
-    trained("regress", values_network(2), ("error", "image"))
+    trained(Regress(("error", "image")), values_network(2))
     _, output, _ = call("predict", "run", images / "a.png")
     (row,) = table(output)
     assert list(row) == ["image", "error_", "image_", "error"]
@@ -129,17 +119,17 @@ def test_a_value_may_have_the_name_of_a_column(call, trained, images):
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("segment", [], "run gives masks: name a folder for them with --out"),
-        ("segment", ["--out", "o", "--instances", "magic"], "instances='magic': must be one of"),
-        ("segment", ["--out", "o", "--tile", "20"], "tile=20: must be an integer >= 256"),
-        ("regress", ["--out", "o"], "run gives no masks: leave --out out"),
-        ("multilabel", ["--least-area", "3"], "run gives no masks: leave --least-area out"),
-        ("classify", ["--overlay"], "run gives no masks: leave --overlay out"),
+        (Segment, [], "run gives masks: name a folder for them with --out"),
+        (Segment, ["--out", "o", "--instances", "magic"], "instances='magic': must be one of"),
+        (Segment, ["--out", "o", "--tile", "20"], "tile=20: must be an integer >= 256"),
+        (Regress, ["--out", "o"], "run gives no masks: leave --out out"),
+        (Multilabel, ["--least-area", "3"], "run gives no masks: leave --least-area out"),
+        (Classify, ["--overlay"], "run gives no masks: leave --overlay out"),
     ],
 )
 def test_a_mistake_is_one_line(call, trained, images, monkeypatch, task, options, message):
     monkeypatch.chdir(images)
-    trained(task, equivariant())
+    trained(task(CLASSES), equivariant())
     code, output, error = call("predict", "run", images / "a.png", *options)
     assert code == 2
     assert output == ""

@@ -17,7 +17,8 @@ from torchmetrics.classification import MulticlassF1Score
 from besselnet.train._config import TrainConfig
 from besselnet.train._fit import CHECKPOINT_NAME, NonFiniteLoss, fit
 from besselnet.train._history import describe_epoch
-from besselnet.train._optimise import CrossEntropy, learning_rate
+from besselnet.train._losses import CrossEntropy
+from besselnet.train._optimise import learning_rate
 from besselnet.train._pace import training_pace
 from besselnet.train._process import Interrupted
 from train.toys import ToyBatches, same, toy_model, weights_of

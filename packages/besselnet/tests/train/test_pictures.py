@@ -31,7 +31,7 @@ ROWS = [
     for i in (1, 2, 3)
 ]
 CURVE = SimpleNamespace(
-    angles=(0.0, 90.0, 180.0, 270.0), accuracy=(1.0, 0.5, 0.0, 0.5), border="disc"
+    angles=(0.0, 90.0, 180.0, 270.0), scores=(1.0, 0.5, 0.0, 0.5), border="disc", score="iou"
 )
 
 

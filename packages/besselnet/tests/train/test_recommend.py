@@ -14,6 +14,7 @@ from besselnet.train import (
     recommend_settings,
     train_run,
 )
+from besselnet.train._config import model_answers
 from besselnet.train._recommend import (
     BATCH_SIZES,
     COLOUR_CHANNELS,
@@ -25,7 +26,11 @@ from besselnet.train._recommend import (
     LIGHT_ON_GROUND,
     MOST_EPOCHS,
     MOVES,
+    MOVES_OF_MASKS,
+    MOVES_OF_VALUES,
     MOVES_ON_GROUND,
+    PATCH,
+    PATCHES_IN_BATCH,
     RATES,
     SKEW,
     SMOOTHED_CLASSES,
@@ -34,6 +39,7 @@ from besselnet.train._recommend import (
 )
 from places import DOCS
 from train.toy_run import make_images, toy_network
+from train.toy_tasks import particles
 
 SIZES = [2, 60, 100, 500, 900, 5000, 5001, 18000, 20000, 60000, 200000]
 
@@ -194,6 +200,7 @@ def test_the_page_on_training_has_these_numbers():
         SMOOTHED_CLASSES,
     ]
     assert numbers("`data.balance`") == [SKEW]
+    assert numbers("masks") == [PATCH, PATCHES_IN_BATCH]
     assert numbers("`data.border`") == [DARK]
     assert numbers("`data.augment`, both") == [COLOUR_CHANNELS]
     for kind, names in (
@@ -201,3 +208,45 @@ def test_the_page_on_training_has_these_numbers():
         ("objects on a uniform ground", MOVES_ON_GROUND + LIGHT_ON_GROUND),
     ):
         assert rows[f"`data.augment`, {kind}"].partition(".")[0] == ", ".join(names)
+
+
+@pytest.mark.parametrize("shape", [(100, 90), (128, 128), (200, 300)])
+def test_large_images_with_masks_are_trained_on_patches(shape):
+    splits = Splits(particles("segment", 5, 0, shape))
+    found = recommended(splits, "toy_pixels")
+    large = max(shape) > PATCH
+    assert found.data.patch == (PATCH if large else None)
+    assert found.data.patches_per_image == (round(shape[0] * shape[1] / PATCH**2) if large else 1)
+    assert found.train.batch_size == PATCHES_IN_BATCH
+    patches = 5 * found.data.patches_per_image
+    epochs = round(_steps(patches) * PATCHES_IN_BATCH / patches)
+    assert found.train.epochs == min(epochs, MOST_EPOCHS)
+    assert found.data.augment == (*MOVES_OF_MASKS, *LIGHT)
+    assert not found.data.balance
+    assert "patches" in recommend_settings(splits, "toy_pixels").reason or not large
+
+
+def test_given_patches_decide_how_long_to_train():
+    splits = Splits(particles("segment", 40, 0, (64, 64)))
+    few, many = (
+        recommended(splits, "toy_pixels", data={"patch": 16, "patches_per_image": n})
+        for n in (1, 50)
+    )
+    assert many.train.epochs < few.train.epochs
+
+
+def test_values_are_not_scaled_shifted_or_brightened():
+    found = recommended(Splits(particles("regress", 20, 0)), "toy_pooled")
+    assert found.data.augment == MOVES_OF_VALUES
+    assert found.train.label_smoothing == 0
+    labelled = recommended(Splits(particles("multilabel", 20, 0)), "toy_pooled")
+    assert labelled.data.augment == (*MOVES, *LIGHT)
+
+
+def test_masks_choose_a_network_that_answers_for_pixels():
+    config, _, _ = recommend_config(images=Splits(particles("segment", 4, 0)))
+    assert model_answers(config.model.name) == "pixels"
+    config, _, _ = recommend_config(images=Splits(particles("regress", 4, 0)))
+    assert config.model.name == make_config().model.name
+    config = make_config({"data": {"task": "segment"}})
+    assert model_answers(config.model.name) == "pixels"

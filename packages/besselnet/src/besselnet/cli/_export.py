@@ -68,6 +68,10 @@ def export(
     place = out or run_folder / ("pretrained" if to == FOLDER else f"model{SUFFIXES[to]}")
     # Before it is waited for: a run that is none, or is not finished, gets no lock beside it.
     run = training.load_run(run_folder)
+    if to != FOLDER and run.task in ("regress", "multilabel"):
+        raise ValueError(
+            f"{run_folder} has learned {run.learned.labels}: must be exported with --to {FOLDER}"
+        )
     with hold_output(place):
         _write(run, place, to, int8, bound)
 
@@ -113,8 +117,9 @@ def _about(run: training.Run) -> dict[str, object]:
         "trained on": Path(data.source).name + (f" ({options})" if options else "")
     }
     for part, result in run.results().items():
-        about[f"{part} accuracy"] = f"{result['accuracy']:.2%} of {result['images']} images"
-    return about
+        score = run.learned.in_words(result[run.learned.score])
+        about[f"{part} {run.learned.score}"] = f"{score} of {result['images']} images"
+    return {**about, **run.learned.about()}
 
 
 def _show(report: ExportReport, bound: float, image_size: int, images: str) -> None:

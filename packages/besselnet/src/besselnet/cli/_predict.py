@@ -112,8 +112,7 @@ def predict(
 
         run = training.load_run(network, device=device)
         progress = training.ProgressLog(total, unit="images", stream=sys.stderr)
-        task = getattr(run, "task", "classify")
-        if task == "segment":
+        if run.task == "segment":
             if out is None:
                 raise ValueError(f"{network} gives masks: name a folder for them with --out")
             columns = mask_columns(run.classes, objects=instances is not None)
@@ -121,11 +120,8 @@ def predict(
             rows = training.predict_masks(run, images, out, max_pixels=max_pixels, **masks)
         else:
             _refuse_masks(network, out, masks)
-            if task == "classify":
-                rows = _class_rows(training.predict(run, images, **how))
-            else:
-                columns = training.answer_columns(run)
-                rows = training.predict_answers(run, images, **how)
+            columns = ["image", *run.learned.columns, "error"]
+            rows = training.predict_rows(run, images, **how)
     failures = 0
     with progress as log, _opened(csv_file) as file:
         write = _row_writer(file, columns, as_json, raw_csv)

@@ -54,7 +54,10 @@ def train(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help=f"Network (`besselnet models`); {DEFAULT_MODEL} unless given."),
+        typer.Option(
+            help=f"Network (`besselnet models`); {DEFAULT_MODEL} unless given, and for masks the first "
+            "that answers for each pixel."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder; runs/DATA-MODEL-HASH unless given.")
@@ -156,9 +159,7 @@ def train(
         raise training.Interrupted(f"{stop}; {again}", stop.signal_number) from None
     if training.is_first_process():
         for part, result in run.results().items():
-            typer.echo(
-                f"{part} accuracy {100 * result['accuracy']:.2f}%  loss {result['loss']:.4f}"
-            )
+            typer.echo(f"{part} {run.learned.summary(result)}")
         typer.echo(f"saved in {folder}; next: besselnet evaluate {folder} --rotated")
 
 
@@ -230,11 +231,14 @@ def evaluate(
 ) -> None:
     """Test a trained network on the images kept for that.
 
+    The score is the accuracy for classes, the mean IoU for masks, R^2 for values, the mean F1 for
+    several labels.
+
     With --rotated images are rotated to many angles (cubic interpolation, unless the run was
-    configured otherwise). Shown are the accuracy over the angles, its spread (best minus worst
+    configured otherwise). Shown are the score over the angles, its spread (best minus worst
     angle), how often an image and its rotated copy get the same answer, and the drift of the logits
-    (change against upright, relative to their size). The curve is drawn in rotated.png of the run
-    folder.
+    (change against upright, relative to their size). Masks of rotated images are rotated back. The
+    curve is drawn in rotated.png of the run folder.
 
     Rotating a photograph brings corners that no photograph has. With --border disc the network sees,
     upright and rotated, only the disc that every angle shows, so that the figures are about the
@@ -253,8 +257,9 @@ def evaluate(
     rotated = rotated or turned
     if untrained and not rotated:
         raise ValueError("--untrained is for --rotated")
+    run = training.load_run(run_folder, device=device)
     report = training.evaluate_run(
-        training.load_run(run_folder, device=device),
+        run,
         part=part,
         rotated=rotated,
         untrained=untrained,
@@ -266,34 +271,54 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(report, indent=2, allow_nan=False))
         return
-    typer.echo(
-        f"{report['part']}: {counted(report['images'], 'image')}, "
-        f"accuracy {100 * report['accuracy']:.2f}%, loss {report['loss']:.4f}"
-    )
+    _print_report(report, run.learned)
+
+
+def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
+    summary = task.summary(report).replace("  ", ", ")
+    typer.echo(f"{report['part']}: {counted(report['images'], 'image')}, {summary}")
+    rows = report[task.table]
+    columns = list(next(iter(rows.values())))
     _print_table(
-        ["class", "images", "recall", "precision", "F1"],
+        ["value" if task.table == "values" else "class", *map(_heading, columns)],
         [
-            [name, str(row["images"]), *(f"{row[k]:.1%}" for k in ("recall", "precision", "f1"))]
-            for name, row in report["classes"].items()
+            [name, *(str(n) if isinstance(n, int) else _cell(n, task) for n in row.values())]
+            for name, row in rows.items()
         ],
     )
-    if not rotated:
+    if "rotated" not in report:
         return
+    score = task.score
+    agreement = "same answer when rotated" if task.name == "classify" else "agreement with upright"
     shown = {
-        "accuracy upright": "upright_accuracy",
-        "accuracy rotated": "rotated_accuracy",
-        "spread over angles": "accuracy_spread",
-        "same answer when rotated": "agreement",
-        "logit drift": "logit_drift",
+        f"{task.title} upright": f"upright_{score}",
+        f"{task.title} rotated": f"rotated_{score}",
+        "spread over angles": f"{score}_spread",
+        agreement: "agreement",
     }
     found = report["rotated"]
     networks = [name for name in ("untrained", "trained") if name in found]
     _print_table(
         [f"{counted(found['images'], 'image')}, rotated ({found['border']})", *networks],
-        [[text, *(f"{found[n][key]:.2%}" for n in networks)] for text, key in shown.items()],
+        [
+            *(
+                [text, *(task.in_words(found[n][key]) for n in networks)]
+                for text, key in shown.items()
+            ),
+            ["logit drift", *(f"{found[n]['logit_drift']:.2%}" for n in networks)],
+        ],
     )
     if report["picture"] is not None:
-        typer.echo(f"accuracy against angle: {report['picture']}")
+        typer.echo(f"{task.title} against angle: {report['picture']}")
+
+
+def _heading(key: str) -> str:
+    """The name of a figure as it is shown."""
+    return {"f1": "F1", "iou": "IoU", "dice": "Dice", "r2": "R²"}.get(key, key.replace("_", " "))
+
+
+def _cell(number: float, task: training.LearningTask) -> str:
+    return f"{number:.1%}" if task.is_share else f"{number:.4g}"
 
 
 def inspect(run_folder: RunFolder, as_json: Json = False) -> None:

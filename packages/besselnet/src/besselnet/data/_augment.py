@@ -1,18 +1,20 @@
 """Random changes of training images: where pixels lie, how bright they are, what is hidden.
 
 Changes of the first kind (`Rotate`, `Reflect`, `Scale`, `Stretch`, `Shift`) are affine maps. Those that
-follow one another in a `Compose` are multiplied, and the images are sampled once.
+follow one another in a `Compose` are multiplied, and the images are sampled once. Masks follow their
+images: `apply_masks` moves their pixels to the same places.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 import torch
 
 from besselnet.checks import check_choice, check_number
+from besselnet.data._imageset import IGNORED
 from besselnet.functional import (
     BORDERS,
     INTERPOLATIONS,
@@ -43,6 +45,9 @@ class Augmentation(Protocol):
     def apply(self, images: torch.Tensor, draws: Any) -> torch.Tensor:
         """The changed images: (N, C, H, W) floats in [0, 1] in and out, on any device."""
 
+    def apply_masks(self, masks: torch.Tensor, draws: Any) -> torch.Tensor:
+        """The masks of the changed images: (N, H, W) uint8 in and out. Needed for masks only."""
+
 
 @dataclass(frozen=True)
 class _Warp(ABC):
@@ -69,6 +74,16 @@ class _Warp(ABC):
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         matrices = self.matrices(draws, *images.shape[2:])
         return warp_images(images, matrices, self.interpolation, self.border).clamp_(0, 1)
+
+    def apply_masks(self, masks: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return _warp_masks(masks, self.matrices(draws, *masks.shape[1:]), self.border)
+
+
+class _InPlace:
+    """What the changes share that leave every pixel at its place."""
+
+    def apply_masks(self, masks: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return masks
 
 
 @dataclass(frozen=True)
@@ -175,9 +190,12 @@ class Reflect:
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         return torch.where(_of_images(draws, images), images.flip(-1), images)
 
+    def apply_masks(self, masks: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        return self.apply(masks[:, None], draws)[:, 0]
+
 
 @dataclass(frozen=True)
-class _Tone:
+class _Tone(_InPlace):
     """What the changes of brightness share: factors log-uniform in [1/factor, factor]."""
 
     factor: float = 1.2
@@ -222,8 +240,11 @@ class Colour(_Tone):
 
 
 @dataclass(frozen=True)
-class Erase:
-    """Fill a disc at a random place, of a radius of up to `share` of the side, with the mean colour."""
+class Erase(_InPlace):
+    """Fill a disc at a random place, of a radius of up to `share` of the side, with the mean colour.
+
+    Masks stay as they are: what is hidden is still there.
+    """
 
     share: float = 0.2
 
@@ -257,15 +278,34 @@ class Compose:
         return tuple(one.draw(count, generator) for one in self.augmentations)
 
     def apply(self, images: torch.Tensor, draws: tuple[Any, ...]) -> torch.Tensor:
-        pending: list[tuple[_Warp | Reflect, torch.Tensor]] = []
+        for group in self._groups(draws):
+            images = _apply_together(images, group)
+        return images
+
+    def apply_masks(self, masks: torch.Tensor, draws: tuple[Any, ...]) -> torch.Tensor:
+        for group in self._groups(draws):
+            border = _border_of(group)
+            if border is None or len(group) == 1:
+                for one, drawn in group:
+                    masks = one.apply_masks(masks, drawn)
+            else:
+                masks = _warp_masks(masks, _product(group, *masks.shape[1:]), border)
+        return masks
+
+    def _groups(self, draws: tuple[Any, ...]) -> Iterator[list[tuple[Any, Any]]]:
+        """The changes and their draws: affine ones that one sampling can do together, others alone."""
+        pending: list[tuple[Any, Any]] = []
         for one, drawn in zip(self.augmentations, draws):
-            if not (isinstance(one, _Warp | Reflect) and _agree([*(p for p, _ in pending), one])):
-                images, pending = _apply_together(images, pending), []
+            together = isinstance(one, _Warp | Reflect) and _agree([*(p for p, _ in pending), one])
+            if pending and not together:
+                yield pending
+                pending = []
             if isinstance(one, _Warp | Reflect):
                 pending.append((one, drawn))
             else:
-                images = one.apply(images, drawn)
-        return _apply_together(images, pending)
+                yield [(one, drawn)]
+        if pending:
+            yield pending
 
 
 def make_augmentation(
@@ -301,21 +341,42 @@ def _agree(changes: Sequence[_Warp | Reflect]) -> bool:
     return len({(c.interpolation, c.border) for c in changes if isinstance(c, _Warp)}) <= 1
 
 
-def _apply_together(
-    images: torch.Tensor, changes: Sequence[tuple[_Warp | Reflect, torch.Tensor]]
-) -> torch.Tensor:
-    """Images after `changes` that agree."""
-    sampled = next((one for one, _ in changes if isinstance(one, _Warp)), None)
-    if sampled is None or len(changes) == 1:
-        for one, drawn in changes:
+def _apply_together(images: torch.Tensor, group: Sequence[tuple[Any, Any]]) -> torch.Tensor:
+    """Images after a group of changes."""
+    border = _border_of(group)
+    if border is None or len(group) == 1:
+        for one, drawn in group:
             images = one.apply(images, drawn)
         return images
-    product = torch.eye(3, dtype=torch.float64).expand(len(images), 3, 3)
+    sampled = next(one for one, _ in group if isinstance(one, _Warp))
+    matrices = _product(group, *images.shape[2:])
+    return warp_images(images, matrices, sampled.interpolation, border).clamp_(0, 1)
+
+
+def _border_of(group: Sequence[tuple[Any, Any]]) -> Border | None:
+    """What a group of changes puts outside the frame; None if it samples nothing."""
+    return next((one.border for one, _ in group if isinstance(one, _Warp)), None)
+
+
+def _product(
+    changes: Sequence[tuple[_Warp | Reflect, torch.Tensor]], height: int, width: int
+) -> torch.Tensor:
+    """(N, 2, 3): one map for affine changes that follow one another."""
+    product = torch.eye(3, dtype=torch.float64).expand(len(changes[0][1]), 3, 3)
     for one, drawn in changes:
         # The last row of every factor is 0 0 1.
-        found = one.matrices(drawn, *images.shape[2:])
+        found = one.matrices(drawn, height, width)
         product = product @ torch.cat([found, product[:, 2:]], dim=1)
-    return warp_images(images, product[:, :2], sampled.interpolation, sampled.border).clamp_(0, 1)
+    return product[:, :2]
+
+
+def _warp_masks(masks: torch.Tensor, matrices: torch.Tensor, border: Border) -> torch.Tensor:
+    """Masks (N, H, W) uint8 read through affine maps; `IGNORED` where the border is "zeros".
+
+    No class lies between two others: each pixel is that of the nearest place.
+    """
+    # Counted from IGNORED down, zeros outside the frame are IGNORED.
+    return IGNORED - warp_images(IGNORED - masks[:, None], matrices, "nearest", border)[:, 0]
 
 
 def _log_uniform(shape: tuple[int, ...], factor: float, generator: torch.Generator) -> torch.Tensor:

@@ -11,11 +11,24 @@ from besselnet._pixels import counted
 from besselnet.checks import check_count, check_seed
 from besselnet.data._augment import Augmentation
 from besselnet.data._imageset import ImageSet, as_floats
+from besselnet.data._patches import (
+    centre,
+    classes_in,
+    cut_out,
+    draw_numbers,
+    margins,
+    place_patch,
+)
 
 
 @dataclass(eq=False)
 class Batches:
-    """Iterable of (images, labels): float32 (N, C, H, W) in [0, 1] and int64 (N,), on `device`.
+    """Iterable of (images, labels), on `device`: float32 (N, C, H, W) in [0, 1], and by their kind
+
+    - classes: int64 (N,);
+    - masks: int64 (N, H, W), which are augmented together with their images;
+    - values: float32 (N, K);
+    - several labels: float32 (N, K), 1 for a class that is in the image, else 0.
 
     Order and augmentation depend on `seed`, the epoch (`set_epoch`) and the batch index alone, with
     no hidden state, so training can stop anywhere and go on exactly: `batches[i]` is the i-th batch
@@ -27,6 +40,11 @@ class Batches:
 
     With `balance` an epoch has as many images as the set, and every class equally often (up to one).
     Images of small classes are repeated, and none comes again before all others of its class.
+
+    With `patch`, (height, width), larger images with masks give patches, `patches_per_image` of each in an
+    epoch. Half of the patches show a class that is drawn uniformly among those in the image, half lie
+    anywhere (`place_patch`). With `augment`, a patch is cut out with a margin that is cut off afterwards: so
+    rotation shows what the image has beside the patch, and mirrors only at its frame.
     """
 
     imageset: ImageSet
@@ -40,11 +58,15 @@ class Batches:
     drop_last: bool = False
     rank: int = 0
     world_size: int = 1
+    patch: tuple[int, int] | None = None
+    patches_per_image: int = 1
 
     def __post_init__(self) -> None:
-        total, size, processes = len(self.imageset), self.batch_size, self.world_size
-        if total == 0:
+        if len(self.imageset) == 0:
             raise ValueError("the image set is empty")
+        check_count("patches_per_image", self.patches_per_image)
+        self._set_patch()
+        total, size, processes = self._total, self.batch_size, self.world_size
         check_count("batch_size", size)
         check_count("world_size", processes)
         check_seed(self.seed)
@@ -54,6 +76,10 @@ class Batches:
             raise ValueError(f"batch_size={size!r}: must be a multiple of world_size={processes}")
         if self.balance and not self.shuffle:
             raise ValueError("balance=True: must be False without shuffle=True")
+        if self.balance and self.imageset.task != "classify":
+            raise ValueError(
+                "balance=True: must be False for labels that are not one class per image"
+            )
         self.device = torch.device(self.device)
         self.set_epoch(0)
         if len(self) == 0:
@@ -68,7 +94,7 @@ class Batches:
             )
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.imageset), self.batch_size)
+        whole, rest = divmod(self._total, self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
@@ -77,23 +103,34 @@ class Batches:
         if self.balance:
             self._order = _balanced_order(self.imageset.labels, self._generator(epoch))
         elif self.shuffle:
-            self._order = torch.randperm(len(self.imageset), generator=self._generator(epoch))
+            self._order = torch.randperm(self._total, generator=self._generator(epoch))
         else:
-            self._order = torch.arange(len(self.imageset))
+            self._order = torch.arange(self._total)
 
     def indices(self, index: int) -> torch.Tensor:
         """(N,) int64: which images of `imageset` batch `index` of this process has, in its order."""
         return self._common(index)[self._share]
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        chosen = self.indices(index)
-        images = as_floats(self.imageset.images[chosen].to(self.device))
-        labels = self.imageset.labels[chosen].to(self.device)
+        margin = (0, 0)
+        if self._cropped is None:
+            chosen = self.indices(index)
+            pixels, labels = self.imageset.images[chosen], self.imageset.labels[chosen]
+        else:
+            margin = (0, 0) if self.augment is None else margins(self._cropped)
+            pixels, labels = self._patches(index, self._cropped, margin)
+        images, labels = as_floats(pixels.to(self.device)), labels.to(self.device)
+        masks = self.imageset.task == "segment"
         if self.augment is not None:
             count = len(self._common(index))
             draws = self.augment.draw(count, self._generator(self.epoch, index))
-            images = self.augment.apply(images, _share_of(draws, self._share))
-        return images, labels
+            share = _share_of(draws, self._share)
+            images = self.augment.apply(images, share)
+            if masks:
+                labels = self.augment.apply_masks(labels, share)
+        if masks:
+            return centre(images, margin), centre(labels, margin).long()
+        return images, labels.float() if labels.dtype == torch.bool else labels
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for index in range(len(self)):
@@ -104,14 +141,43 @@ class Batches:
         if not 0 <= index < len(self):
             raise IndexError(f"batch {index} of {len(self)}")
         start = index * self.batch_size
-        return self._order[start : start + self.batch_size]
+        return self._order[start : start + self.batch_size] % len(self.imageset)
 
     @property
     def _share(self) -> slice:
         return slice(self.rank, None, self.world_size)
 
+    def _set_patch(self) -> None:
+        """Note the size of the patches, if there are any, and which classes each mask has."""
+        self._cropped: tuple[int, int] | None = None
+        self._total = len(self.imageset)
+        if self.patch is None:
+            return
+        if self.imageset.task != "segment":
+            raise ValueError(f"patch={self.patch!r}: must be None for images without masks")
+        rows, columns = (check_count("patch", side) for side in self.patch)
+        height, width = self.imageset.image_size
+        if height > rows or width > columns:
+            self._cropped = min(rows, height), min(columns, width)
+            self._total *= self.patches_per_image
+            self._present = classes_in(self.imageset.labels)
+
+    def _patches(
+        self, index: int, patch: tuple[int, int], margin: tuple[int, int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One patch of each image of batch `index` and of its mask, with a margin around it."""
+        count = len(self._common(index))
+        numbers = draw_numbers(count, self._generator(self.epoch, index, 1))[self._share]
+        images, masks = [], []
+        for chosen, drawn in zip(self.indices(index).tolist(), numbers):
+            mask = self.imageset.labels[chosen]
+            corner = place_patch(mask, self._present[chosen], patch, drawn)
+            images.append(cut_out(self.imageset.images[chosen], corner, patch, margin))
+            masks.append(cut_out(mask, corner, patch, margin))
+        return torch.stack(images), torch.stack(masks)
+
     def _generator(self, *place: int) -> torch.Generator:
-        """A generator for (epoch,) or (epoch, batch), unrelated to that of any other place."""
+        """A generator for (epoch,), (epoch, batch), ..., unrelated to that of any other place."""
         state = np.random.SeedSequence(self.seed, spawn_key=place).generate_state(1, np.uint64)[0]
         # torch takes seeds as signed 64-bit integers.
         return torch.Generator().manual_seed(int(state) >> 1)

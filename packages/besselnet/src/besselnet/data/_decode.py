@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from besselnet._pixels import (
+    IGNORED,
     RESIZE,
     check_reading,
     inner_size,
@@ -18,7 +19,6 @@ from besselnet._pixels import (
     read_pixels,
     scale_depth,
 )
-from besselnet.data._imageset import IGNORED
 from besselnet.untrusted import reading
 
 Resize = Literal["fit", "crop", "stretch"]

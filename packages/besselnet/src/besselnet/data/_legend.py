@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from besselnet._pixels import counted, needed
-from besselnet.data._imageset import IGNORED
+from besselnet._pixels import IGNORED, counted, needed
 from besselnet.data._masks import UNLABELLED
 from besselnet.untrusted import check_file, reading
 

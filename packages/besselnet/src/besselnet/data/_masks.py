@@ -8,9 +8,8 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from besselnet._pixels import option_hint
+from besselnet._pixels import IGNORED, option_hint
 from besselnet.checks import check_count
-from besselnet.data._imageset import IGNORED
 
 MaskKind = Literal["classes", "colours", "instances"]
 # A pixel without a label, in masks of any numbers: outside the frame, or of no class in the legend.

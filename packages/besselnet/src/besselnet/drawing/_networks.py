@@ -31,12 +31,17 @@ BORDERS = {
     "black": "with black corners",
 }
 
+# Scores that are not called by their names.
+SCORES = {"iou": "mean IoU", "r2": "R²", "f1": "mean F1"}
 
-def draw_curves(path: str | Path, rows: Sequence[Mapping[str, float]]) -> None:
-    """Loss, accuracy and learning rate against the epoch, from the rows of a `History`."""
+
+def draw_curves(
+    path: str | Path, rows: Sequence[Mapping[str, float]], score: str = "accuracy"
+) -> None:
+    """Loss, score and learning rate against the epoch, from the rows of a `History`."""
     figure = new_figure(2.6)
     epochs = [row["epoch"] for row in rows]
-    for axes, quantity in zip(figure.subplots(1, 3), ("loss", "accuracy", "learning_rate")):
+    for axes, quantity in zip(figure.subplots(1, 3), ("loss", score, "learning_rate")):
         columns = [c for c in (quantity, f"train_{quantity}", f"val_{quantity}") if c in rows[0]]
         for number, column in enumerate(columns):
             style = line_style(number)._replace(marker=".")._asdict()
@@ -74,19 +79,20 @@ def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) 
 
 
 def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
-    """Accuracy against the angle by which images are rotated, one curve per named `RotatedEvaluation`.
+    """Score against the angle by which images are rotated, one curve per named `RotatedEvaluation`.
 
-    All were measured with the same border, which the title names.
+    All were measured with the same score and border, which the title names.
     """
     figure = new_figure(WIDTH)
     axes = figure.add_subplot(projection="polar")
     for number, (name, result) in enumerate(results.items()):
         angles = np.radians([*result.angles, 360.0])
-        accuracy = [*result.accuracy, result.accuracy[0]]
+        scores = [*result.scores, result.scores[0]]
         style = line_style(number)._asdict()
-        axes.plot(angles, accuracy, ms=5, label=plain_text(name), clip_on=False, **style)
-    border = BORDERS[next(iter(results.values())).border]
-    axes.set(rmin=0, rmax=1, title=f"accuracy on images rotated by an angle\n({border})")
+        axes.plot(angles, scores, ms=5, label=plain_text(name), clip_on=False, **style)
+    first = next(iter(results.values()))
+    score, border = SCORES.get(first.score, first.score), BORDERS[first.border]
+    axes.set(rmin=0, rmax=1, title=f"{score} on images rotated by an angle\n({border})")
     # The numbers stand above the curves: wherever they are put, some curve passes there.
     shares = (0.25, 0.5, 0.75, 1.0)
     axes.set_yticks(shares, [""] * len(shares))

@@ -1,4 +1,4 @@
-"""Training and evaluation of any classifier on any batches, and the run folders they leave.
+"""Training and evaluation of any network on any batches, and the run folders they leave.
 
 Needs the extra `train`: ``pip install 'besselnet[train]'``.
 """
@@ -45,7 +45,6 @@ from besselnet.train._config import (
 from besselnet.train._digest import ImagesDigest, digest_images
 from besselnet.train._environment import describe_environment, source_digest
 from besselnet.train._evaluate import (
-    Evaluation,
     NonFiniteLoss,
     RotatedEvaluation,
     evaluate,
@@ -62,10 +61,9 @@ from besselnet.train._history import History
 from besselnet.train._mirror import MirrorTrial, try_mirror_images
 from besselnet.train._predict import (
     Prediction,
-    answer_columns,
     predict,
-    predict_answers,
     predict_masks,
+    predict_rows,
 )
 from besselnet.train._process import (
     Interrupted,
@@ -87,12 +85,28 @@ from besselnet.train._run import (
     read_run_config,
     train_run,
 )
+from besselnet.train._scores import (
+    Evaluation,
+    LabelsEvaluation,
+    MaskEvaluation,
+    Result,
+    ValueEvaluation,
+)
 from besselnet.train._speed import Speed, Timing, measure_speed, time_in_turns
+from besselnet.train._tasks import (
+    Classify,
+    LearningTask,
+    Multilabel,
+    Regress,
+    Segment,
+    task_of,
+)
 
 if TYPE_CHECKING:
     from besselnet.train._metrics import EquivarianceError
 
 __all__ = [
+    "Classify",
     "CrossValidation",
     "DataConfig",
     "EquivarianceError",
@@ -100,21 +114,28 @@ __all__ = [
     "History",
     "ImagesDigest",
     "Interrupted",
+    "LabelsEvaluation",
+    "LearningTask",
+    "MaskEvaluation",
     "MirrorTrial",
     "ModelConfig",
+    "Multilabel",
     "NonFiniteLoss",
     "Prediction",
     "ProgressLog",
     "RateCurve",
     "Recommendation",
+    "Regress",
+    "Result",
     "RotatedEvaluation",
     "Run",
     "RunConfig",
+    "Segment",
     "Speed",
     "StopRequest",
     "Timing",
     "TrainConfig",
-    "answer_columns",
+    "ValueEvaluation",
     "build_model",
     "changed_settings",
     "choose_device",
@@ -140,14 +161,15 @@ __all__ = [
     "merge_settings",
     "override",
     "predict",
-    "predict_answers",
     "predict_masks",
+    "predict_rows",
     "read_config",
     "read_folds_config",
     "read_run_config",
     "recommend_config",
     "recommend_settings",
     "source_digest",
+    "task_of",
     "time_in_turns",
     "to_dict",
     "train_folds",

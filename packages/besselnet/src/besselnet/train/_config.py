@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from besselnet.checks import LARGEST_SIDE, check_count, check_finite, check_number, check_seed
-from besselnet.data import AugmentName
+from besselnet.data import AugmentName, Task
 from besselnet.models import check_options, list_models, model_info
 from besselnet.untrusted import check_file, read_json, reading
 
@@ -62,8 +62,8 @@ class TrainConfig:
         None, "decay of a moving average of the weights, used for evaluation and as the result"
     )
     keep: Literal["last", "best"] = _setting("last", "weights to end with (best needs validation)")
-    monitor: Literal["val_loss", "val_accuracy"] = _setting(
-        "val_loss", "what `keep` and `patience` look at"
+    monitor: Literal["val_loss", "val_accuracy", "val_iou", "val_r2", "val_f1"] = _setting(
+        "val_loss", "what `keep` and `patience` look at: the loss, or the score of the task"
     )
     patience: int | None = _setting(
         None, "stop after this many epochs without a better `monitor`; unset: never"
@@ -120,6 +120,14 @@ class DataConfig:
     balance: bool = _setting(False, "draw every class equally often")
     folds: int | None = _setting(None, "cross-validation: parts that all images are divided into")
     fold: int | None = _setting(None, "the part that this run tests on, from 1; unset: see `folds`")
+    patch: int | None = _setting(
+        None,
+        "side of the patches that larger images with masks are trained on; unset: whole images",
+    )
+    patches_per_image: int = _setting(1, "patches of every image in an epoch")
+    task: Literal["classify", "segment", "regress", "multilabel"] | None = _setting(
+        None, "what the labels must be; unset: whatever they are"
+    )
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "options of the data set"}
     )
@@ -131,8 +139,10 @@ class DataConfig:
             if self.folds is None:
                 raise ValueError(f"fold={self.fold!r}: must be unset without folds")
             check_count("fold", self.fold, most=self.folds)
-        if self.image_size is not None:
-            check_count("image_size", self.image_size, most=LARGEST_SIDE)
+        for name in ("image_size", "patch"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), most=LARGEST_SIDE)
+        check_count("patches_per_image", self.patches_per_image)
         check_seed(self.seed)
         check_finite("options", self.options)
         for name in ("root", "image_size", "seed", "name_or_path"):
@@ -183,7 +193,7 @@ def make_config(
     What nothing says is as the model's own settings have it (`besselnet.models.model_info(name).training`),
     else as in `TrainConfig`; all options of the model are written out, so that a default that a later
     besselnet changes does not change the run. The model is the first of `besselnet.models.list_models()`
-    unless named.
+    unless named; with `data.task="segment"`, the first that answers for each pixel.
 
     Args:
         values: configurations, nested mappings, TOML or JSON files; each goes over those before it. The
@@ -196,10 +206,24 @@ def make_config(
     """
     merged = merge_settings(*values, settings=settings)
     config = from_dict(RunConfig, merged)
-    model = replace(config.model, name=config.model.name or list_models()[0])
+    model = replace(config.model, name=config.model.name or default_model(config.data.task))
     training = {**model_info(model.name).training, **merged.get("train", {})}
     train = from_dict(TrainConfig, training, "train.")
     return resolve_options(replace(config, model=model, train=train))
+
+
+def default_model(task: Task | None) -> str:
+    """The first network that answers as the task asks for: for each pixel, or for the image."""
+    answers = "pixels" if task == "segment" else "image"
+    found = [name for name in list_models() if model_answers(name) == answers]
+    if not found:
+        raise ValueError("model.name='': must be given, since no network answers for each pixel")
+    return found[0]
+
+
+def model_answers(name: str) -> str:
+    """What a network answers for: the "image", or all of its "pixels"."""
+    return str(getattr(model_info(name), "answers", "image"))
 
 
 def merge_settings(

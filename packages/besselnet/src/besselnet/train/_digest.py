@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from besselnet.data import ImageSet, Splits
+from besselnet.data import Splits
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class ImagesDigest:
 
     Attributes:
         about: shape (C, H, W), type and classes of the images: JSON values.
-        tensors: ``"PART/pixels"`` and ``"PART/labels"``, (N,) int64: a hash and the label of each image.
+        tensors: ``"PART/pixels"`` and ``"PART/labels"``, (N,) int64: a hash and the class of each image, or a
+            hash of its other labels. `about` has the task where they are not classes.
     """
 
     about: dict[str, Any]
@@ -33,10 +34,13 @@ def digest_images(splits: Splits) -> ImagesDigest:
         "type": str(images.dtype).removeprefix("torch."),
         "classes": list(splits.train.classes),
     }
+    if splits.train.task != "classify":
+        about["task"] = splits.train.task
     tensors = {}
     for name, part in splits.parts().items():
-        tensors[f"{name}/pixels"] = _hashes(part)
-        tensors[f"{name}/labels"] = part.labels.cpu()
+        tensors[f"{name}/pixels"] = _hashes(part.images)
+        has_classes = part.task == "classify"
+        tensors[f"{name}/labels"] = part.labels.cpu() if has_classes else _hashes(part.labels)
     return ImagesDigest(about, tensors)
 
 
@@ -45,8 +49,8 @@ def changed_images(old: ImagesDigest, new: ImagesDigest) -> list[str]:
     changes, renamed = _changed_classes(old.about["classes"], new.about["classes"])
     kinds = [
         f"{name} {old.about[name]} is now {new.about[name]}"
-        for name in ("shape", "type")
-        if old.about[name] != new.about[name]
+        for name in ("shape", "type", "task")
+        if old.about.get(name) != new.about.get(name)
     ]
     before, after = _images(old, renamed), _images(new, {})
     if kinds:
@@ -69,9 +73,9 @@ def changed_images(old: ImagesDigest, new: ImagesDigest) -> list[str]:
     return changes or ([] if before == after else ["the order of the images"])
 
 
-def _hashes(part: ImageSet) -> Tensor:
-    """(N,) int64."""
-    rows = part.images.cpu().contiguous().numpy().reshape(len(part), -1)
+def _hashes(column: Tensor) -> Tensor:
+    """(N,) int64, of images or labels (N, ...)."""
+    rows = column.cpu().contiguous().numpy().reshape(len(column), -1)
     digests = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in rows)
     return torch.frombuffer(bytearray(digests), dtype=torch.int64)
 
@@ -92,10 +96,11 @@ def _changed_classes(old: Sequence[str], new: Sequence[str]) -> tuple[list[str],
 
 
 def _images(digest: ImagesDigest, renamed: Mapping[str, str]) -> list[tuple[int, str, str]]:
-    """(hash, part, class) of every image."""
+    """(hash, part, class or hash of the labels) of every image."""
     classes = [renamed.get(name, name) for name in digest.about["classes"]]
+    has_classes = "task" not in digest.about
     return [
-        (pixels, part, classes[label])
+        (pixels, part, classes[label] if has_classes else str(label))
         for part in ("train", "val", "test")
         if f"{part}/pixels" in digest.tensors
         for pixels, label in zip(

@@ -1,19 +1,20 @@
-"""How good a classifier is: accuracy, confusion, each class; and what rotating the images changes."""
+"""How good a network is, on images as they are; and what rotating the images changes."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from besselnet.checks import check_choice, check_count
 from besselnet.functional import VIEWS, Interpolation, View, hidden_colour, show_rotated
 from besselnet.nn import evaluating
+from besselnet.train._scores import Evaluation, Result
+from besselnet.train._tasks import Classify, LearningTask
 
 # torchmetrics takes longer to import than the rest of this package: only who evaluates pays for it.
 if TYPE_CHECKING:
@@ -29,107 +30,78 @@ class NonFiniteLoss(ValueError):
     """The loss is infinite or not a number. In training, the weights have not taken that step."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Result of `evaluate`.
-
-    Attributes:
-        loss: mean cross-entropy.
-        confusion: (K, K) counts; entry (i, j) counts images of class i taken for class j.
-        metrics: values of the further metrics asked for; None where one is not a finite number.
-    """
-
-    loss: float
-    confusion: Tensor
-    metrics: dict[str, float | None] = field(default_factory=dict)
-
-    @property
-    def images(self) -> int:
-        return int(self.confusion.sum())
-
-    @property
-    def accuracy(self) -> float:
-        return self.confusion.diagonal().sum().item() / self.images
-
-    def per_class(self) -> list[dict[str, float]]:
-        """Images, recall, precision and F1 of each class; a ratio of nothing counts as 0."""
-        right = self.confusion.diagonal().tolist()
-        true, guessed = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
-        return [
-            {
-                "images": t,
-                "recall": r / t if t else 0.0,
-                "precision": r / g if g else 0.0,
-                "f1": 2 * r / (t + g) if t + g else 0.0,
-            }
-            for r, t, g in zip(right, true, guessed)
-        ]
-
-    def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """JSON values, with the classes by name where names are given."""
-        names = classes or [str(i) for i in range(len(self.confusion))]
-        return {
-            "images": self.images,
-            "loss": self.loss,
-            "accuracy": self.accuracy,
-            **self.metrics,
-            "classes": dict(zip(names, self.per_class())),
-            "confusion": self.confusion.tolist(),
-        }
-
-
+@overload
 def evaluate(
     model: nn.Module,
     batches: Batches,
     *,
+    task: None = None,
     metrics: "Mapping[str, Metric] | None" = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-) -> Evaluation:
+) -> Evaluation: ...
+@overload
+def evaluate(
+    model: nn.Module,
+    batches: Batches,
+    *,
+    task: LearningTask,
+    metrics: "Mapping[str, Metric] | None" = None,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Result: ...
+def evaluate(
+    model: nn.Module,
+    batches: Batches,
+    *,
+    task: LearningTask | None = None,
+    metrics: "Mapping[str, Metric] | None" = None,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Result:
     """Evaluate `model` on all of `batches` in eval mode, and leave its mode as it was.
 
     With several processes each takes its share of the batches; the result is that of all.
 
     Args:
-        metrics: further torchmetrics, updated with (logits, labels).
+        task: what the network answers: `Segment(classes)`, say. Unset: classes.
+        metrics: further torchmetrics, updated with (outputs, labels).
         autocast: context of the forward pass, such as `fabric.autocast`.
+
+    Returns:
+        `Evaluation` for classes, `MaskEvaluation`, `ValueEvaluation` or `LabelsEvaluation`.
 
     Raises:
         NonFiniteLoss: the network gives logits that are infinite or NaN.
     """
-    from torchmetrics import MeanMetric
-    from torchmetrics.classification import MulticlassConfusionMatrix
+    from torchmetrics import MeanMetric, SumMetric
 
+    task = task or Classify()
     device = device_of(model)
     extra = {name: metric.to(device) for name, metric in (metrics or {}).items()}
-    loss = MeanMetric().to(device)
-    confusion: MulticlassConfusionMatrix | None = None
+    loss, seen = MeanMetric().to(device), SumMetric().to(device)
+    meter: Metric | None = None
     for metric in extra.values():
         metric.reset()
     with evaluating(model):
         for images, labels in batches:
             images, labels = images.to(device), labels.to(device)
             with autocast():
-                logits = model(images).float()
-            if confusion is None:
-                classes = logits.shape[1]
-                confusion = MulticlassConfusionMatrix(classes, validate_args=False).to(device)
+                outputs = model(images).float()
+            if meter is None:
+                meter = task.meter(outputs).to(device)
+            each, weight = task.test_loss(outputs, labels)
             # The mean would leave NaN out; infinity stays in it.
-            each = F.cross_entropy(logits, labels).nan_to_num(math.inf, posinf=math.inf)
-            loss.update(each, weight=len(labels))
-            confusion.update(logits, labels)
+            loss.update(each.nan_to_num(math.inf, posinf=math.inf), weight=weight)
+            seen.update(len(labels))
+            task.update(meter, outputs, labels)
             for metric in extra.values():
-                metric.update(logits, labels)
-    if confusion is None:
+                metric.update(outputs, labels)
+    if meter is None:
         raise ValueError("cannot evaluate on no batches at all")
     mean = loss.compute().item()
     if not math.isfinite(mean):
         raise not_finite()
     found = {name: metric.compute().item() for name, metric in extra.items()}
-    return Evaluation(
-        loss=mean,
-        confusion=confusion.compute().cpu(),
-        metrics={name: value if math.isfinite(value) else None for name, value in found.items()},
-    )
+    finite = {name: value if math.isfinite(value) else None for name, value in found.items()}
+    return task.result(mean, meter.compute().cpu(), int(seen.compute()), finite)
 
 
 def not_finite() -> NonFiniteLoss:
@@ -146,31 +118,41 @@ class RotatedEvaluation:
 
     Attributes:
         angles: degrees, counter-clockwise; the first is 0.
-        accuracy: share of right answers at each angle.
-        agreement: share of images given the same class as upright, at each angle.
-        drift: mean length of the change of the logits against upright, divided by the mean length
-            of the upright logits (both after subtracting the mean over classes, which
+        scores: the score at each angle; for classes the accuracy, the share of right answers.
+        agreement: the score at each angle if the answers for the upright images are taken for the truth; for
+            classes the share of images given the same class as upright.
+        drift: mean length of the change of the outputs against upright, divided by the mean length
+            of the upright outputs (of logits, both after subtracting the mean over classes, which
             classification ignores), at each angle.
         border: what the images had in their corners: "disc", "reflect" or "black".
+        score: name of the score.
+
+    Of masks, those of rotated images are rotated back, and only the disc counts that every angle shows.
     """
 
     angles: tuple[float, ...]
-    accuracy: tuple[float, ...]
+    scores: tuple[float, ...]
     agreement: tuple[float, ...]
     drift: tuple[float, ...]
     border: View
+    score: str = "accuracy"
+
+    @property
+    def accuracy(self) -> tuple[float, ...]:
+        """The scores, where they are the accuracy."""
+        return self.scores
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values: the summary, then the curves."""
         return {
             "border": self.border,
-            "upright_accuracy": self.accuracy[0],
-            "rotated_accuracy": fmean(self.accuracy[1:]),
-            "accuracy_spread": max(self.accuracy) - min(self.accuracy),
+            f"upright_{self.score}": self.scores[0],
+            f"rotated_{self.score}": fmean(self.scores[1:]),
+            f"{self.score}_spread": max(self.scores) - min(self.scores),
             "agreement": fmean(self.agreement[1:]),
             "logit_drift": fmean(self.drift[1:]),
             "angles": list(self.angles),
-            "accuracy": list(self.accuracy),
+            self.score: list(self.scores),
             "agreement_by_angle": list(self.agreement),
             "drift_by_angle": list(self.drift),
         }
@@ -184,6 +166,7 @@ def evaluate_rotated(
     border: View = "disc",
     interpolation: Interpolation = "cubic",
     colour: Tensor | None = None,
+    task: LearningTask | None = None,
 ) -> RotatedEvaluation:
     """Evaluate `model` on every image rotated by each of `angles` angles, equally spaced from 0.
 
@@ -195,6 +178,7 @@ def evaluate_rotated(
         interpolation: how rotated images are sampled, see `besselnet.functional.rotate_images`.
         colour: (C,) for the pixels outside the disc. Unset, it is the mean over all images of what
             the disc hides, for which the batches are read once more.
+        task: as for `evaluate`.
 
     Raises:
         NonFiniteLoss: the network gives logits that are infinite or NaN.
@@ -208,35 +192,39 @@ def evaluate_rotated(
                 "unless colour is given"
             )
         colour = hidden_colour(batches)
+    task = task or Classify()
     device = device_of(model)
     degrees = torch.arange(angles) * (360 / angles)
-    right, agree = torch.zeros(angles), torch.zeros(angles)
+    right, agree = (torch.zeros(angles, task.tally_size, dtype=torch.float64) for _ in range(2))
     moved = torch.zeros(angles, dtype=torch.float64)
     images_seen, length = 0, 0.0
     with evaluating(model):
         for images, labels in batches:
-            images, labels = images.to(device), labels.to(device)
-            upright = _centred(model(show_rotated(images, 0.0, border, interpolation, colour)))
+            images, labels = images.to(device), task.seen(labels.to(device))
+            upright = task.centred(model(show_rotated(images, 0.0, border, interpolation, colour)))
+            answers = task.seen(task.answer(upright))
             images_seen += len(labels)
-            length += upright.norm(dim=1).sum().item()
+            length += upright.flatten(1).norm(dim=1).sum().item()
             for i, angle in enumerate(degrees.tolist()):
-                logits = upright
+                outputs = upright
                 if i:
                     shown = show_rotated(images, angle, border, interpolation, colour)
-                    logits = _centred(model(shown))
-                right[i] += (logits.argmax(1) == labels).sum().item()
-                agree[i] += (logits.argmax(1) == upright.argmax(1)).sum().item()
-                moved[i] += (logits - upright).norm(dim=1).sum().item()
+                    outputs = task.rotated_back(model(shown), angle, interpolation)
+                    outputs = task.centred(outputs)
+                right[i] += task.tally(outputs, labels).cpu()
+                agree[i] += task.tally(outputs, answers).cpu()
+                moved[i] += (outputs - upright).flatten(1).norm(dim=1).sum().item()
     if not images_seen:
         raise ValueError("cannot evaluate on no batches at all")
     if not (math.isfinite(length) and bool(moved.isfinite().all())):
         raise not_finite()
     return RotatedEvaluation(
         angles=tuple(degrees.tolist()),
-        accuracy=tuple((right / images_seen).tolist()),
-        agreement=tuple((agree / images_seen).tolist()),
+        scores=tuple(task.score_of(tally, images_seen) for tally in right.float()),
+        agreement=tuple(task.score_of(tally, images_seen) for tally in agree.float()),
         drift=tuple((moved / length).tolist()) if length else (0.0,) * angles,
         border=border,
+        score=task.score,
     )
 
 
@@ -244,8 +232,3 @@ def device_of(model: nn.Module) -> torch.device:
     """Where the parameters are."""
     parameter = next(model.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
-
-
-def _centred(logits: Tensor) -> Tensor:
-    logits = logits.float()
-    return logits - logits.mean(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The training loop, for any classifier and any batches.
+"""The training loop, for any network, any task and any batches.
 
 Everything random is a function of the seed and the position (epoch, batch), and the learning rate
 is a function of the step. So weights, optimiser moments and position are the whole state, and a
@@ -6,8 +6,6 @@ training that is stopped at any moment and resumed ends with the very weights of
 one (on the same number of the same processors).
 """
 
-import csv
-import io
 import logging
 import math
 import random
@@ -23,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from besselnet.atomic import write_atomically
 from besselnet.locking import hold_folder
 from besselnet.train._checkpoint import (
     Checkpoint,
@@ -36,17 +33,14 @@ from besselnet.train._checkpoint import (
 from besselnet.train._config import TrainConfig, changed_settings, to_dict
 from besselnet.train._digest import ImagesDigest, changed_images
 from besselnet.train._evaluate import NonFiniteLoss, evaluate
-from besselnet.train._history import History, describe_epoch, read_history
-from besselnet.train._optimise import (
-    CrossEntropy,
-    MovingAverage,
-    learning_rate,
-    make_optimizer,
-)
+from besselnet.train._history import History, describe_epoch, read_history, write_metrics
+from besselnet.train._losses import Criterion
+from besselnet.train._optimise import MovingAverage, learning_rate, make_optimizer
 from besselnet.train._pace import training_pace
 from besselnet.train._process import Interrupted, StopRequest, launch
 from besselnet.train._progress import ProgressLog
 from besselnet.train._sized import SizedBatches
+from besselnet.train._tasks import Classify, LearningTask
 from besselnet.untrusted import check_keys, reading
 
 if TYPE_CHECKING:
@@ -83,12 +77,13 @@ def fit(
     labels: Tensor | None = None,
     digest: ImagesDigest | None = None,
     metrics: "Mapping[str, Metric] | None" = None,
+    task: LearningTask | None = None,
     quiet: bool = False,
 ) -> History:
     """Train `model` in place and leave it with the weights that `config.keep` names.
 
     Args:
-        model: any module that maps images to logits (N, K).
+        model: any module that maps images to logits (N, K), or to what its `task` asks for.
         train_batches: any iterable of (images, labels) with a length. To resume exactly, its order
             may depend on `set_epoch` and on the global random generators, on nothing else.
         val_batches: evaluated after each epoch; None for no validation.
@@ -101,6 +96,7 @@ def fit(
         digest: what the images are (`digest_images`): kept in the checkpoint, and resuming with other
             images is refused. Without it, other images of the same number go unnoticed.
         metrics: further torchmetrics for the validation, by the name of their column.
+        task: what the labels are: `Segment(classes)`, say. Unset: classes.
         quiet: print nothing.
 
     Raises:
@@ -120,13 +116,19 @@ def fit(
         raise ValueError("train_batches is empty")
     if val_batches is None and (config.keep == "best" or config.patience is not None):
         raise ValueError("keep='best' and patience need validation batches, got None")
-    criterion = CrossEntropy(config.class_weights, config.label_smoothing, labels)
+    task = task or Classify()
+    monitors = ("val_loss", f"val_{task.score}")
+    if config.monitor not in monitors:
+        raise ValueError(
+            f"monitor={config.monitor!r}: must be {' or '.join(map(repr, monitors))} for {task.labels}"
+        )
+    criterion = task.criterion(config, labels)
     place = Path(folder) if folder is not None and fabric.is_global_zero else None
     quiet = quiet or not fabric.is_global_zero
     with nullcontext() if place is None else hold_folder(place):
         training = _Training(
             *(model, train_batches, val_batches, config, place, fabric, criterion, metrics),
-            *(digest, quiet),
+            *(digest, task, quiet),
         )
         training.restore(resume)
         return training.run()
@@ -142,9 +144,10 @@ class _Training:
     config: TrainConfig
     folder: Path | None
     fabric: "Fabric"
-    criterion: CrossEntropy
+    criterion: Criterion
     metrics: "Mapping[str, Metric] | None"
     digest: ImagesDigest | None
+    task: LearningTask
     quiet: bool
 
     def __post_init__(self) -> None:
@@ -153,8 +156,11 @@ class _Training:
         self.forward, self.step = self.fabric.setup(model, self.optimizer)
         self.average = None if config.ema_decay is None else MovingAverage(model, config.ema_decay)
         self.best_weights: dict[str, Tensor] = {}
-        self.history = History()
+        self.history = History(sums=self._no_sums())
         self.total_steps = config.epochs * math.ceil(len(self.train_batches) / config.accumulate)
+
+    def _no_sums(self) -> list[float]:
+        return [0.0] * (4 + self.task.tally_size)
 
     def run(self) -> History:
         history = self.history
@@ -183,7 +189,8 @@ class _Training:
                     for name, value in row.items():
                         if value is not None:
                             board.add_scalar(name, value, history.step)
-                progress.line(describe_epoch(row, self.config.epochs, progress.time_left()))
+                left = progress.time_left()
+                progress.line(describe_epoch(row, self.config.epochs, left, self.task))
         if self.config.keep == "best":
             self.model.load_state_dict(self.best_weights)
         elif self.average is not None:
@@ -208,7 +215,7 @@ class _Training:
         announce = getattr(self.model, "begin_batch", None)
         numbers = getattr(self.train_batches, "indices", None)
         self.model.train()
-        started, seconds_before = time.monotonic(), history.sums[4]
+        started, seconds_before = time.monotonic(), history.sums[-1]
         for index, images, labels in self._rest_of_epoch():
             group = index // config.accumulate * config.accumulate
             group_size = min(config.accumulate, batches - group)
@@ -224,12 +231,12 @@ class _Training:
                 # Processes average their gradients: times world_size makes that the sum.
                 self.fabric.backward(loss * (self.fabric.world_size / sums[1] / group_size))
             history.batch = index + 1
-            history.sums[:4] = [old + new for old, new in zip(history.sums, sums)]
-            history.sums[4] = seconds_before + time.monotonic() - started
+            history.sums[:-1] = [old + new for old, new in zip(history.sums, sums)]
+            history.sums[-1] = seconds_before + time.monotonic() - started
             if not ends_group:
                 continue
             self._take_step()
-            pace = history.sums[3] / max(history.sums[4], 1e-9)
+            pace = history.sums[-2] / max(history.sums[-1], 1e-9)
             mean_loss = history.sums[0] / history.sums[1]
             progress.advance(
                 text=f"epoch {history.epoch + 1}/{config.epochs}  loss {mean_loss:.4f}  "
@@ -270,10 +277,10 @@ class _Training:
         self, images: Tensor, labels: Tensor, signal_number: int
     ) -> tuple[Tensor, list[float], bool]:
         """The loss of this process's share; what the whole batch adds to `History.sums`; whether to stop."""
-        logits = self.forward(images)
-        loss, weight = self.criterion(logits, labels)
-        right = (logits.argmax(1) == labels).sum()
-        parts = [loss.detach(), weight, right, len(labels), signal_number != 0]
+        outputs = self.forward(images)
+        loss, weight = self.criterion(outputs, labels)
+        tally = self.task.tally(outputs.detach(), labels)
+        parts = [loss.detach(), weight, *tally.unbind(), len(labels), signal_number != 0]
         totals = torch.stack([torch.as_tensor(p, device=loss.device).float() for p in parts])
         if self.fabric.world_size > 1:
             totals = cast(Tensor, self.fabric.all_reduce(totals, reduce_op="sum"))
@@ -314,28 +321,34 @@ class _Training:
     def _finish_epoch(self) -> dict[str, Any]:
         """Validate, note the epoch, decide whether to go on, and move to the next epoch."""
         history, config = self.history, self.config
-        loss, weight, right, images, seconds = history.sums
+        loss, weight, *tally, images, seconds = history.sums
         row: dict[str, Any] = {
             "epoch": history.epoch + 1,
             "step": history.step,
             # Of the last step; the optimiser has forgotten it if the run was stopped just then.
             "learning_rate": learning_rate(config, history.step - 1, self.total_steps),
             "train_loss": loss / weight,
-            "train_accuracy": right / images,
+            f"train_{self.task.score}": self.task.score_of(
+                torch.tensor(tally, dtype=torch.float64), images
+            ),
         }
         if self.val_batches is not None:
             watched = self.model if self.average is None else self.average.module
             try:
                 result = evaluate(
-                    watched, self.val_batches, metrics=self.metrics, autocast=self.fabric.autocast
+                    *(watched, self.val_batches),
+                    task=self.task,
+                    metrics=self.metrics,
+                    autocast=self.fabric.autocast,
                 )
             except NonFiniteLoss as error:
                 raise NonFiniteLoss(
                     f"validation after epoch {history.epoch + 1}, step {history.step}: {error}; "
                     f"{self._remedy()}"
                 ) from None
-            row |= {"val_loss": result.loss, "val_accuracy": result.accuracy, **result.metrics}
-            sign = 1 if config.monitor == "val_accuracy" else -1
+            row |= {"val_loss": result.loss, f"val_{self.task.score}": result.score}
+            row |= result.metrics
+            sign = -1 if config.monitor == "val_loss" else 1
             if history.best is None or sign * row[config.monitor] > sign * history.best:
                 history.best, history.epochs_since_best = row[config.monitor], 0
                 if config.keep == "best":
@@ -347,7 +360,7 @@ class _Training:
                 history.epochs_since_best += 1
         row |= {"images_per_second": images / max(seconds, 1e-9), "seconds": seconds}
         history.rows.append(row)
-        history.epoch, history.batch, history.sums = history.epoch + 1, 0, [0.0] * 5
+        history.epoch, history.batch, history.sums = history.epoch + 1, 0, self._no_sums()
         out_of_patience = (
             config.patience is not None and history.epochs_since_best >= config.patience
         )
@@ -413,7 +426,7 @@ class _Training:
             )
         if changes:
             raise ValueError(f"cannot resume with changed settings: {'; '.join(changes)}")
-        most = (self.config.epochs, len(self.train_batches), self.total_steps)
+        most = (self.config.epochs, len(self.train_batches), self.total_steps, len(self._no_sums()))
         self.history = history = read_history(where, found.values["history"], *most)
         weights = self.model.state_dict()
         has_best = self.config.keep == "best" and history.best is not None
@@ -455,14 +468,8 @@ class _Training:
             )
 
     def _write_metrics(self) -> None:
-        """Write metrics.csv anew from the history, so that it never disagrees with the state."""
-        if self.folder is None:
-            return
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(self.history.rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.history.rows)
-        write_atomically(self.folder / "metrics.csv", text.getvalue())
+        if self.folder is not None:
+            write_metrics(self.folder / "metrics.csv", self.history)
 
     def _board(self) -> Any:
         """A TensorBoard writer as a context, or a context of None."""

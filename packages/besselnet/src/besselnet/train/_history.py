@@ -1,10 +1,15 @@
 """Where a training stands and how it went."""
 
+import csv
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from besselnet.atomic import write_atomically
 from besselnet.train._progress import in_words
+from besselnet.train._tasks import Classify, LearningTask
 from besselnet.untrusted import check_keys, reading
 
 
@@ -16,7 +21,8 @@ class History:
         rows: one dict per finished epoch, as in `metrics.csv`; a metric that is not finite is None.
         epoch, batch: position of the next batch.
         step: optimiser steps taken.
-        sums: loss, weight of the loss, right answers, images and seconds in the current epoch.
+        sums: loss, weight of the loss, tally of the score (`LearningTask.tally`; for classes the right
+            answers), images and seconds in the current epoch.
         best: best value of the monitored quantity; None before the first epoch.
         epochs_since_best: for early stopping.
         finished: whether training has come to its end.
@@ -33,14 +39,17 @@ class History:
 
 
 def read_history(
-    where: str, values: Mapping[str, Any], epochs: int, batches: int, steps: int
+    where: str, values: Mapping[str, Any], epochs: int, batches: int, steps: int, sums: int = 5
 ) -> History:
-    """The history in the checkpoint `where`, if a training of this length can have come there."""
+    """The history in the checkpoint `where`, if a training of this length, with so many sums, can have
+    come there."""
     with reading(f"{where}: 'history'"):
         history = History(**values)
-    sums = {str(i): value for i, value in enumerate(history.sums)}
+    found = {str(i): value for i, value in enumerate(history.sums)}
     number = (int | float, "a finite number")
-    check_keys(f"{where}: 'history.sums'", sums, dict.fromkeys("01234", number))
+    check_keys(f"{where}: 'history.sums'", found, dict.fromkeys(map(str, range(sums)), number))
+    if len(found) > sums:
+        raise ValueError(f"{where}: 'history.sums' has {len(found)} numbers: must have {sums}")
     most = {
         "epoch": epochs,
         "batch": batches,
@@ -57,12 +66,25 @@ def read_history(
     return history
 
 
-def describe_epoch(row: Mapping[str, float], epochs: int, time_left: str) -> str:
+def write_metrics(path: Path, history: History) -> None:
+    """Write metrics.csv anew from the history, so that it never disagrees with the state."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(history.rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history.rows)
+    write_atomically(path, text.getvalue())
+
+
+def describe_epoch(
+    row: Mapping[str, float], epochs: int, time_left: str, task: LearningTask | None = None
+) -> str:
     """One line about a finished epoch, for a terminal of 80 columns; metrics.csv has more digits."""
+    task = task or Classify()
+    name = {"accuracy": "acc"}.get(task.score, task.score)
     parts = [f"epoch {int(row['epoch'])}/{epochs}"]
     for split in ("train", "val"):
         if f"{split}_loss" in row:
-            loss = row[f"{split}_loss"]
-            shown = f"{loss:.{3 if loss < 9 else 0}f}"
-            parts.append(f"{split} loss {shown} acc {100 * row[f'{split}_accuracy']:.3g}%")
+            loss, score = row[f"{split}_loss"], row[f"{split}_{task.score}"]
+            shown = f"{100 * score:.3g}%" if task.is_share else f"{score:.3f}"
+            parts.append(f"{split} loss {loss:.{3 if loss < 9 else 0}f} {name} {shown}")
     return "  ".join([*parts, time_left or in_words(row["seconds"])])

@@ -1,12 +1,11 @@
-"""What one step of training needs: optimiser, learning rate, loss, and the average of the weights."""
+"""What one step of training needs: optimiser, learning rate, and the average of the weights."""
 
 import copy
 import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from besselnet.train._config import TrainConfig
 
@@ -58,55 +57,3 @@ class MovingAverage:
             mine.lerp_(theirs, 1 - decay)
         for kept, current in zip(self.module.buffers(), module.buffers()):
             kept.copy_(current)
-
-
-class CrossEntropy:
-    """`loss, weight = criterion(logits, labels)`; the mean loss is `loss / weight`.
-
-    A sum and its weight, so that parts of a batch add up to the whole.
-
-    Args:
-        weights: "balanced", one weight per class, or None for equal weights.
-        label_smoothing: share of each label spread over all classes.
-        labels: all training labels, needed for "balanced": a class seen n times among N images of
-            K classes weighs N / (K n).
-    """
-
-    def __init__(
-        self,
-        weights: str | tuple[float, ...] | None = None,
-        label_smoothing: float = 0.0,
-        labels: Tensor | None = None,
-    ) -> None:
-        if weights == "balanced" and labels is None:
-            raise ValueError("class_weights='balanced' needs the training labels, got None")
-        self._wanted, self._labels = weights, labels
-        self._label_smoothing = label_smoothing
-        self._weights: Tensor | None = None
-
-    def __call__(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if self._weights is None:
-            self._weights = self._make_weights(logits)
-        loss = F.cross_entropy(
-            logits.float(),
-            labels,
-            weight=self._weights,
-            reduction="sum",
-            label_smoothing=self._label_smoothing,
-        )
-        return loss, self._weights[labels].sum()
-
-    def _make_weights(self, logits: Tensor) -> Tensor:
-        """Weights for the classes of the model, known only when it has given its first logits."""
-        classes = logits.shape[1]
-        if self._labels is not None and self._wanted == "balanced":
-            # A class without training images gets the weight of a single image; it never counts.
-            counts = torch.bincount(self._labels.cpu(), minlength=classes).clamp(min=1)
-            weights = len(self._labels) / (classes * counts)
-        else:
-            weights = torch.tensor(self._wanted or [1.0] * classes)
-        if len(weights) != classes:
-            raise ValueError(
-                f"class_weights has {len(weights)} weights, but the model has {classes} classes"
-            )
-        return weights.to(logits.device)

@@ -12,7 +12,8 @@ from torch import nn
 from besselnet.nn import evaluating
 from besselnet.train._config import TrainConfig
 from besselnet.train._evaluate import device_of
-from besselnet.train._optimise import CrossEntropy, make_optimizer
+from besselnet.train._losses import Criterion
+from besselnet.train._optimise import make_optimizer
 from besselnet.train._progress import in_words
 from besselnet.train._sized import SizedBatches
 
@@ -43,7 +44,7 @@ def training_pace(
     train_batches: SizedBatches,
     val_batches: SizedBatches | None,
     config: TrainConfig,
-    criterion: CrossEntropy,
+    criterion: Criterion,
     *,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Pace | None:
@@ -70,8 +71,8 @@ def training_pace(
         if announce is not None and numbers is not None:
             announce(numbers(0))
         with autocast():
-            logits = trial(images)
-        loss, weight = criterion(logits, labels)
+            outputs = trial(images)
+        loss, weight = criterion(outputs, labels)
         (loss / weight).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -18,10 +18,11 @@ from besselnet.data import Splits
 from besselnet.locking import hold_folder
 from besselnet.train._config import RunConfig, TrainConfig
 from besselnet.train._evaluate import NonFiniteLoss, device_of
-from besselnet.train._optimise import CrossEntropy, make_optimizer
+from besselnet.train._optimise import make_optimizer
 from besselnet.train._process import choose_device
 from besselnet.train._run import make_batches, prepare
 from besselnet.train._sized import SizedBatches
+from besselnet.train._tasks import Classify, LearningTask, task_of
 
 LOWEST, HIGHEST, STEPS = 1e-6, 1.0, 100
 # Weight of the past in the smoothed loss; the first steps are too noisy for a slope.
@@ -60,6 +61,7 @@ def find_learning_rate(
     lowest: float = LOWEST,
     highest: float = HIGHEST,
     steps: int = STEPS,
+    task: LearningTask | None = None,
 ) -> RateCurve:
     """Train a copy of `model` for some steps, with a learning rate that grows from step to step.
 
@@ -72,13 +74,14 @@ def find_learning_rate(
         labels: all training labels, needed for `class_weights="balanced"`.
         lowest, highest: the learning rates of the first and the last step.
         steps: at most so many, at least 20; fewer if the loss diverges.
+        task: as for `fit`.
     """
     check_number("lowest", lowest, above=0)
     check_number("highest", highest, above=lowest)
     check_count("steps", steps, least=20)
     trial = copy.deepcopy(model).train()
     optimizer = make_optimizer(trial, config)
-    criterion = CrossEntropy(config.class_weights, config.label_smoothing, labels)
+    criterion = (task or Classify()).criterion(config, labels)
     rates = np.geomspace(lowest, highest, steps)
     device = device_of(model)
     losses: list[float] = []
@@ -139,8 +142,10 @@ def find_run_rate(
         splits, model = prepare(config, images)
         device = choose_device(config.train.device)
         batches = make_batches(config, splits.train, training=True, device=device)
-        labels = splits.train.labels
-        curve = find_learning_rate(model.to(device), batches, config.train, labels=labels)
+        labels, task = splits.train.labels, task_of(splits.train)
+        curve = find_learning_rate(
+            model.to(device), batches, config.train, labels=labels, task=task
+        )
         write_json(folder / "rates.json", curve.to_dict())
         from besselnet.drawing import attempt, draw_rates
 

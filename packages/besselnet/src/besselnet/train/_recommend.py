@@ -5,7 +5,7 @@ so that they can be measured and changed without a look at the rest.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ import numpy as np
 
 from besselnet.data import ImageSet, Splits, ground_colour
 from besselnet.models import ModelInfo, model_info
-from besselnet.train._config import RunConfig, make_config, merge_settings
+from besselnet.train._config import RunConfig, default_model, make_config, merge_settings
 from besselnet.train._mirror import try_mirror_images
 from besselnet.train._process import check_processes, is_first_process, launch
-from besselnet.train._run import check_source, divide_in_folds, load_images
+from besselnet.train._run import check_source, check_task, divide_in_folds, load_images
 
 # Optimiser steps by the number of training images; between these, on straight lines in a log-log plot.
 STEPS = {100: 1_500, 1_000: 4_000, 10_000: 15_000, 60_000: 40_000}
@@ -32,6 +32,12 @@ MOVES_ON_GROUND, HARMLESS_ON_GROUND = ("rotate", "scale", "stretch"), ()
 # Of pictures that fill their frame, and of objects on a ground, which says how bright "black" is.
 LIGHT, LIGHT_ON_GROUND = ("brightness", "contrast"), ("contrast",)
 COLOUR_CHANNELS = 3
+# Values can be sizes, places or shades: rotation leaves all of them.
+MOVES_OF_VALUES = ("rotate",)
+# Masks move with their images, and objects of any size keep their class.
+MOVES_OF_MASKS = ("rotate", "scale", "stretch")
+# Of images with masks: the side of patches, and how many of them are in a batch.
+PATCH, PATCHES_IN_BATCH = 128, 8
 # A ground darker than this is continued by zeros.
 DARK = 0.1
 # Images of the largest class for one of the smallest, above which classes are drawn equally often.
@@ -40,6 +46,9 @@ EMA_DECAY = 0.998
 LABEL_SMOOTHING, SMOOTHED_CLASSES = 0.1, 3
 # For networks that have no rate of their own (`ModelInfo.training`).
 RATES = {"optimizer": "adamw", "learning_rate": 1e-3, "weight_decay": 0.05}
+
+# A setting, its value, and what is said of it.
+Choice = tuple[str, Any, str]
 
 
 @dataclass(frozen=True)
@@ -68,9 +77,10 @@ def recommend_settings(
     """
     given = given or {}
     images = splits.train
+    choices = _choices_for_masks if images.task == "segment" else _choices
     settings: dict[str, Any] = {}
     words = []
-    for key, value, text in _choices(images, model_info(model), given):
+    for key, value, text in choices(images, model_info(model), given):
         *sections, name = key.split(".")
         decided: Mapping[str, Any] = given
         place = settings
@@ -80,46 +90,35 @@ def recommend_settings(
             place[name] = value
             words += [text] if text else []
     height, width = images.image_size
-    facts = f"{len(images)} images, {len(images.classes)} classes, {height} x {width}"
+    named = "values" if images.task == "regress" else "classes"
+    facts = f"{len(images)} images, {len(images.classes)} {named}, {height} x {width}"
     return Recommendation(settings, f"{facts}: {', '.join(words)}" if words else "")
 
 
-def _choices(
-    images: ImageSet, info: ModelInfo, given: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, str]]:
+def _choices(images: ImageSet, info: ModelInfo, given: Mapping[str, Any]) -> Iterator[Choice]:
     """The key of each setting, its value, and what is said of it; also of those that are given."""
-    train, model = given.get("train", {}), given.get("model", {})
+    train = given.get("train", {})
     ground = ground_colour(images.images)
     batch = train.get("batch_size", BATCH_SIZES[_at_most(BATCH_SIZES, len(images))])
-    epochs = round(_steps(len(images)) * batch * train.get("accumulate", 1) / len(images))
-    epochs = min(max(epochs, FEWEST_EPOCHS), MOST_EPOCHS)
-    yield "train.epochs", epochs, f"{epochs} epochs"
-    yield "train.batch_size", batch, f"batches of {batch}"
-    # A rate belongs to its optimiser.
-    if "optimizer" not in train:
-        for key, usual in RATES.items():
-            rate = info.training.get(key, usual)
-            yield f"train.{key}", rate, f"learning rate {rate:g}" if key == "learning_rate" else ""
-    options = {**info.options, **model.get("options", {})}
-    mirrored = options.get("symmetry", info.symmetry) == "O(2)"
-    moves = (MOVES, HARMLESS_MOVES) if ground is None else (MOVES_ON_GROUND, HARMLESS_ON_GROUND)
+    yield from _pace(len(images), batch, info, train)
+    moves: tuple[Sequence[str], Sequence[str]] = MOVES, HARMLESS_MOVES
+    light: Sequence[str] = LIGHT
+    if images.task == "regress":
+        moves, light = (MOVES_OF_VALUES, ()), ()
+    elif ground is not None:
+        moves, light = (MOVES_ON_GROUND, HARMLESS_ON_GROUND), LIGHT_ON_GROUND
     augment = [
         *moves[0 if info.augmentable else 1],
-        *(("reflect",) if mirrored else ()),
-        *(LIGHT if ground is None else LIGHT_ON_GROUND),
-        *(("colour",) if images.channels >= COLOUR_CHANNELS else ()),
+        *(("reflect",) if _is_mirrored(info, given) else ()),
+        *light,
+        *(("colour",) if light and images.channels >= COLOUR_CHANNELS else ()),
     ]
     yield "data.augment", augment, "+".join(augment)
     border = "zeros" if ground is not None and float(ground.max()) < DARK else "reflect"
     yield "data.border", border, f"border: {border}"
     yield "train.ema_decay", EMA_DECAY, "averaged weights"
-    if len(images.classes) >= SMOOTHED_CLASSES:
-        yield "train.label_smoothing", LABEL_SMOOTHING, f"label smoothing {LABEL_SMOOTHING}"
-    counts = images.class_counts()
-    skew = int(counts.max()) / int(counts[counts > 0].min())
-    if skew > SKEW and "class_weights" not in train:
-        because = f"because the largest has {skew:.1f} times the images of the smallest"
-        yield "data.balance", True, f"classes drawn equally often, {because}"
+    if images.task == "classify":
+        yield from _choices_for_classes(images, train)
     if "field" in info.options:
         if ground is None:
             field, because = "disc", "the corners are part of the picture"
@@ -129,6 +128,61 @@ def _choices(
     if "last_padding" in info.options:
         # One object is seen as a whole, a texture in many places.
         yield "model.options.last_padding", "same" if ground is None else "valid", ""
+
+
+def _choices_for_classes(images: ImageSet, train: Mapping[str, Any]) -> Iterator[Choice]:
+    if len(images.classes) >= SMOOTHED_CLASSES:
+        yield "train.label_smoothing", LABEL_SMOOTHING, f"label smoothing {LABEL_SMOOTHING}"
+    counts = images.class_counts()
+    skew = int(counts.max()) / int(counts[counts > 0].min())
+    if skew > SKEW and "class_weights" not in train:
+        because = f"because the largest has {skew:.1f} times the images of the smallest"
+        yield "data.balance", True, f"classes drawn equally often, {because}"
+
+
+def _choices_for_masks(
+    images: ImageSet, info: ModelInfo, given: Mapping[str, Any]
+) -> Iterator[Choice]:
+    """As `_choices`, for images with masks: patches of them, whose number decides how long to train."""
+    train, data = given.get("train", {}), given.get("data", {})
+    height, width = images.image_size
+    patch = data.get("patch", PATCH if max(height, width) > PATCH else None)
+    each = 1
+    if patch is not None:
+        each = max(1, round(height * width / min(patch, height) / min(patch, width)))
+        each = data.get("patches_per_image", each)
+        yield "data.patch", patch, f"{each} patches of {patch} x {patch} of each"
+        yield "data.patches_per_image", each, ""
+    batch = train.get("batch_size", PATCHES_IN_BATCH)
+    yield from _pace(len(images) * each, batch, info, train)
+    augment = [
+        *(MOVES_OF_MASKS if info.augmentable else ()),
+        *(("reflect",) if _is_mirrored(info, given) else ()),
+        *LIGHT,
+        *(("colour",) if images.channels >= COLOUR_CHANNELS else ()),
+    ]
+    yield "data.augment", augment, "+".join(augment)
+    yield "data.border", "reflect", "border: reflect"
+    yield "train.ema_decay", EMA_DECAY, "averaged weights"
+
+
+def _pace(images: int, batch: int, info: ModelInfo, train: Mapping[str, Any]) -> Iterator[Choice]:
+    """How long to train on so many images or patches, and in which steps."""
+    epochs = round(_steps(images) * batch * train.get("accumulate", 1) / images)
+    epochs = min(max(epochs, FEWEST_EPOCHS), MOST_EPOCHS)
+    yield "train.epochs", epochs, f"{epochs} epochs"
+    yield "train.batch_size", batch, f"batches of {batch}"
+    # A rate belongs to its optimiser.
+    if "optimizer" not in train:
+        for key, usual in RATES.items():
+            rate = info.training.get(key, usual)
+            yield f"train.{key}", rate, f"learning rate {rate:g}" if key == "learning_rate" else ""
+
+
+def _is_mirrored(info: ModelInfo, given: Mapping[str, Any]) -> bool:
+    """Whether the network cannot tell mirror images apart."""
+    options = {**info.options, **given.get("model", {}).get("options", {})}
+    return bool(options.get("symmetry", info.symmetry) == "O(2)")
 
 
 def recommend_config(
@@ -158,11 +212,17 @@ def recommend_config(
         images = load_images(config.data)
     divided = config.data.folds is not None and config.data.fold is None
     looked_at = divide_in_folds(images, config.data)[0] if divided else images
+    if "name" not in given.get("model", {}):
+        named = {"model": {"name": default_model(looked_at.train.task)}}
+        given = merge_settings(named, given)
+        config = make_config(given)
+    check_task(config, looked_at.train)
     found = recommend_settings(looked_at, config.model.name, given)
     config = make_config(found.settings, given)
     names = found.settings.get("data", {}).get("augment", ["reflect"])
     alone = config.train.devices * config.train.nodes == 1 and is_first_process()
-    if trial and alone and "reflect" not in names and model_info(config.model.name).augmentable:
+    tried = trial and alone and looked_at.train.task == "classify"
+    if tried and "reflect" not in names and model_info(config.model.name).augmentable:
         result = try_mirror_images(config, looked_at)
         if result is not None and result.same:
             names.append("reflect")

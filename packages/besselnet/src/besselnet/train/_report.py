@@ -7,7 +7,6 @@ from typing import Any, TextIO
 import torch
 
 from besselnet.checks import check_choice, check_count
-from besselnet.data import Batches
 from besselnet.functional import VIEWS, View, hidden_colour
 from besselnet.models import count_parameters, describe_model
 from besselnet.testing import equivariance_error, plane_waves
@@ -19,7 +18,7 @@ from besselnet.train._evaluate import (
     not_finite,
 )
 from besselnet.train._progress import in_words, watched
-from besselnet.train._run import Run
+from besselnet.train._run import Run, make_batches
 
 # More images than this change an accuracy by less than two points, and cost minutes for each thousand.
 MOST_IMAGES = 500
@@ -56,8 +55,8 @@ def evaluate_run(
     name = part or next(p for p in ("test", "val", "train") if p in parts)
     check_choice("part", name, list(parts))
     images = parts[name]
-    batches = Batches(images, run.config.train.batch_size)
-    result = evaluate(run.model, watched(batches, "testing", stream=stream))
+    batches = make_batches(run.config, images)
+    result = evaluate(run.model, watched(batches, "testing", stream=stream), task=run.learned)
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
     if not rotated:
         return report
@@ -71,8 +70,12 @@ def evaluate_run(
         share = f"{most_images} of {len(images)}, at random"
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
         images = images.select(order[:most_images].sort().values)
-        batches = Batches(images, run.config.train.batch_size)
-    how: dict[str, Any] = {"border": border, "interpolation": run.config.data.interpolation}
+        batches = make_batches(run.config, images)
+    how: dict[str, Any] = {
+        "border": border,
+        "interpolation": run.config.data.interpolation,
+        "task": run.learned,
+    }
     if border == "disc":
         how["colour"] = hidden_colour(batches)
     if stream is not None:
@@ -101,7 +104,8 @@ def inspect_run(run: Run) -> dict[str, Any]:
     Draws the kernels of the first convolution into `filters.png` of the run folder, if there is one;
     ``"filters"`` is None if there is none, or if that cannot be written.
     The equivariance error at an angle is the change of the logits, relative to the logits, when
-    smooth random images (which rotate without interpolation) are rotated by that angle.
+    smooth random images (which rotate without interpolation) are rotated by that angle; of a network that
+    answers for pixels, the logits of the central pixel.
     """
     from besselnet.drawing import attempt, draw_filters, learned_filters
 
@@ -112,7 +116,9 @@ def inspect_run(run: Run) -> dict[str, Any]:
     }
     name = run.config.model.name
     described = describe_model(name, **built_for, **run.config.model.options)
-    curve = equivariance_error(run.model, plane_waves(16, run.in_channels, run.image_size))
+    # The maps of networks that answer for pixels are compared at their central pixel: there must be one.
+    side = run.image_size | 1 if run.learned.answers == "pixels" else run.image_size
+    curve = equivariance_error(run.model, plane_waves(16, run.in_channels, side))
     if not all(map(math.isfinite, curve.errors)):
         raise not_finite()
     filters = learned_filters(run.model)

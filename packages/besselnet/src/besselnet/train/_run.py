@@ -5,14 +5,14 @@ environment.json  versions, kind of machine, seed, commit
 log.txt, metrics.csv
 checkpoint.safetensors   the state of the training, for resuming, and a digest of its images
 model/config.json, model/model.safetensors   the trained network (`besselnet.models.save_network`)
-results.json      on the test images (or the validation images, if no test)
-curves.png, confusion.png
+results.json      on the validation and the test images
+curves.png, confusion.png (for classes and masks)
 .lock             held by the process that writes all this
 """
 
 import reprlib
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,22 @@ from besselnet.data import (
     resolve_reading,
 )
 from besselnet.locking import hold_folder
-from besselnet.models import CONFIG_FILE, create_model, load_network, save_network
+from besselnet.models import (
+    CONFIG_FILE,
+    create_model,
+    load_network,
+    read_network_config,
+    save_network,
+)
 from besselnet.train._config import (
     DataConfig,
     RunConfig,
     changed_settings,
     check_format,
     config_hash,
+    default_model,
     from_dict,
+    model_answers,
     read_config,
     resolve_options,
     to_dict,
@@ -54,13 +62,8 @@ from besselnet.train._process import (
     is_first_process,
     launch,
 )
+from besselnet.train._tasks import Classify, LearningTask, read_task, task_of
 from besselnet.untrusted import check_keys, read_json, reading
-
-# What is shown of results.
-_RESULT: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("accuracy", "loss"), (int | float, "a finite number")),
-    "images": (int, "an integer"),
-}
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Run:
 
     Attributes:
         in_channels, image_size, classes: what the network takes and what it answers.
+        learned: the kind of its labels and answers.
     """
 
     folder: Path
@@ -77,6 +81,12 @@ class Run:
     in_channels: int
     image_size: int
     classes: tuple[str, ...]
+    learned: LearningTask = field(default_factory=Classify)
+
+    @property
+    def task(self) -> str:
+        """What was learned: "classify", "segment", "regress" or "multilabel"."""
+        return self.learned.name
 
     def untrained_model(self) -> nn.Module:
         """The network as it was before training, in eval mode, on the CPU."""
@@ -84,16 +94,24 @@ class Run:
 
     def load_images(self) -> Splits:
         """The images that the run was configured with, at the size that its network takes."""
+        if self.learned.answers == "pixels":
+            # Of any size, and never resized unasked.
+            return load_images(self.config.data)
         return load_images(replace(self.config.data, image_size=self.image_size))
 
     def results(self) -> dict[str, Any]:
         """What `train_run` found on the test (or validation) images; empty if there were none."""
+        number = (int | float, "a finite number")
+        shown: dict[str, tuple[Any, str]] = {
+            **dict.fromkeys((self.learned.score, "loss"), number),
+            "images": (int, "an integer"),
+        }
         path = self.folder / "results.json"
         found = read_json(path) if path.exists() else {}
         for part, result in found.items():
             if not isinstance(result, dict):
                 raise ValueError(f"{path}: {part!r} is {reprlib.repr(result)}: must be an object")
-            check_keys(f"{path}: {part!r}", result, _RESULT)
+            check_keys(f"{path}: {part!r}", result, shown)
         return found
 
 
@@ -144,6 +162,11 @@ def check_source(config: DataConfig) -> None:
 
 def divide_in_folds(splits: Splits, config: DataConfig) -> list[Splits]:
     """All images of `splits` divided into `config.folds` parts, each tested by one of the results."""
+    if splits.train.task != "classify":
+        raise ValueError(
+            f"data.folds={config.folds}: must be unset for {task_of(splits.train).labels}: cross-validation "
+            "is for classes"
+        )
     return fold_splits(splits.merged(), check_count("folds", config.folds, least=2), config.seed)
 
 
@@ -191,7 +214,7 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         prepared = prepare(config, images)
     fabric = launch(config.train)
     splits, model = prepared or prepare(config, images)
-    train = splits.train
+    train, task = splits.train, task_of(splits.train)
     if fabric.is_global_zero:
         about = {**describe_environment(), "seed": config.train.seed}
         write_json(folder / "environment.json", about)
@@ -215,13 +238,14 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         fabric=fabric,
         labels=train.labels,
         digest=digest_images(splits),
+        task=task,
         quiet=quiet,
     )
     if fabric.is_global_zero:
         # At once: whatever fails from here on, the network is there.
-        save_network(model, folder / "model", classes=train.classes)
+        save_network(model, folder / "model", classes=train.classes, about=task.about())
     results = {
-        name: evaluate(model, batches(part), autocast=fabric.autocast)
+        name: evaluate(model, batches(part), task=task, autocast=fabric.autocast)
         for name, part in splits.parts().items()
         if name != "train"
     }
@@ -230,14 +254,14 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         if found:
             write_json(folder / "results.json", found)
         # matplotlib takes half a second to import.
-        from besselnet.drawing import attempt, draw_confusion, draw_curves
+        from besselnet.drawing import attempt, draw_curves
 
-        attempt(draw_curves, folder / "curves.png", history.rows)
+        attempt(draw_curves, folder / "curves.png", history.rows, task.score)
         if results:
-            shown = results.get("test") or results["val"]
-            attempt(draw_confusion, folder / "confusion.png", shown.confusion, train.classes)
+            task.draw(folder, results.get("test") or results["val"])
     fabric.barrier()
-    return Run(folder, config, model.eval(), train.channels, train.image_size[0], train.classes)
+    side = _side(config, train)
+    return Run(folder, config, model.eval(), train.channels, side, train.classes, task)
 
 
 def _with_reading(config: RunConfig) -> RunConfig:
@@ -258,6 +282,11 @@ def make_batches(
     """The batches of a part: shuffled and augmented for `training`, in order and as they are for testing."""
     data, size = config.data, config.train.batch_size
     augment = make_augmentation(data.augment, data.interpolation, data.border)
+    patch = None if data.patch is None else (data.patch, data.patch)
+    if data.patch is not None and not training:
+        # Whole images, and as much memory as patches take.
+        pixels = part.image_size[0] * part.image_size[1]
+        size = min(size, max(world_size, size * data.patch**2 // pixels))
     return Batches(
         part,
         size if training else _even_batch_size(len(part), size, world_size),
@@ -268,6 +297,8 @@ def make_batches(
         device=device,
         rank=rank,
         world_size=world_size,
+        patch=patch if training else None,
+        patches_per_image=data.patches_per_image,
     )
 
 
@@ -275,8 +306,9 @@ def prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module
     """The images, and the untrained network for them."""
     splits = load_images(config.data) if images is None else images
     train = splits.train
+    check_task(config, train)
     height, width = train.image_size
-    if height != width:
+    if height != width and train.task != "segment":
         raise ValueError(
             f"{config.data.source or 'images'}: images are {height} x {width} pixels, and must be "
             "square: choose a size with the setting data.image_size=64, say"
@@ -287,7 +319,29 @@ def prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module
             f"train.class_weights={list(weights)}: must be one weight for each of the "
             f"{len(train.classes)} classes"
         )
-    return splits, build_model(config, train.channels, len(train.classes), height)
+    return splits, build_model(config, train.channels, len(train.classes), _side(config, train))
+
+
+def check_task(config: RunConfig, images: ImageSet) -> None:
+    """Refuse labels that are not those of `config.data.task`, or that its network cannot answer for."""
+    task, source = task_of(images), config.data.source or "images"
+    if config.data.task not in (None, task.name):
+        raise ValueError(
+            f"data.task={config.data.task!r}: {source} has {task.labels}, which is {task.name!r}"
+        )
+    answers = model_answers(config.model.name)
+    if answers != task.answers:
+        gives = "one answer per image" if answers == "image" else "an answer for each pixel"
+        raise ValueError(
+            f"{source} has {task.labels}: {config.model.name} gives {gives}; "
+            f"use --model {default_model(task.name)}"
+        )
+
+
+def _side(config: RunConfig, images: ImageSet) -> int:
+    """The side in pixels that the network is built for; those that answer for pixels take any."""
+    longest = max(images.image_size)
+    return longest if config.data.patch is None else min(longest, config.data.patch)
 
 
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
@@ -307,7 +361,10 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     recipe = model.recipe
     # Runs always name their classes; the folder may have been put there by something else.
     classes = model.classes or tuple(map(str, range(recipe.num_classes)))
-    return Run(folder, config, model.to(chosen), recipe.in_channels, recipe.image_size, classes)
+    about = read_network_config(folder / "model")["about"]
+    learned = read_task(folder / "model" / CONFIG_FILE, classes, about)
+    taken = recipe.in_channels, recipe.image_size
+    return Run(folder, config, model.to(chosen), *taken, classes, learned)
 
 
 def read_run_config(folder: str | Path) -> RunConfig:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from besselnet.checks import check_count
 from besselnet.models import count_parameters, create_model
 from besselnet.nn import fold_batch_norm
-from besselnet.train._config import make_config
+from besselnet.train._config import make_config, model_answers
 from besselnet.train._optimise import make_optimizer
 from besselnet.train._progress import ProgressLog, in_words
 
@@ -126,13 +126,15 @@ def measure_speed(
     check_count("batch_size", batch_size, least=2)
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(batch_size, in_channels, image_size, image_size, generator=generator)
-    labels = torch.arange(batch_size) % num_classes
+    numbers = torch.arange(batch_size) % num_classes
+    masks = numbers[:, None, None].expand(-1, image_size, image_size)
     calls: dict[tuple[str, str], Callable[[], object]] = {}
     sizes: dict[str, tuple[int, int]] = {}
     for name in models:
         network = create_model(
             name, in_channels=in_channels, num_classes=num_classes, image_size=image_size
         )
+        labels = masks if model_answers(name) == "pixels" else numbers
         calls[name, "training"] = _training_step(name, network, images, labels)
         calls[name, "prediction"] = _prediction(network, images)
         sizes[name] = count_parameters(network), _kept_bytes(network, images, labels)

@@ -1,0 +1,435 @@
+"""What a network can learn from images: one object for each kind of labels, all with the same methods.
+
+| task | outputs of the network | loss | score |
+|---|---|---|---|
+| `Classify` | logits (N, K) | cross-entropy | accuracy |
+| `Segment` | logits (N, K, H, W) | cross-entropy + soft Dice | mean IoU |
+| `Regress` | (value - mean) / deviation, (N, K) | smooth L1 | mean R^2 |
+| `Multilabel` | logits (N, K) | binary cross-entropy | mean F1 |
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from besselnet.checks import check_number
+from besselnet.data import IGNORED, ImageSet, Task
+from besselnet.functional import Interpolation, rotate_images, soft_disc
+from besselnet.train._config import TrainConfig
+from besselnet.train._losses import Criterion, CrossEntropy, LabelLoss, MaskLoss, ValueLoss
+from besselnet.train._scores import (
+    Evaluation,
+    LabelsEvaluation,
+    MaskEvaluation,
+    Result,
+    ValueEvaluation,
+    count_pixels,
+)
+
+# torchmetrics takes longer to import than the rest of this package: only who evaluates pays for it.
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+# Columns of `predict` beside those of the classes and values.
+_OWN_COLUMNS = ("image", "labels", "error")
+
+
+class LearningTask(ABC):
+    """What `fit`, `evaluate` and `predict` need to know about the labels.
+
+    Attributes:
+        classes: names of the classes, or of the values.
+        name: of the task.
+        labels: what the images have, in words.
+        answers: what the network answers for, each "image" or all of its "pixels".
+        score: name of the score, the column `val_SCORE` of metrics.csv; title: what it is called.
+        table: where the report of `evaluate` has a row for each class or value.
+        is_share: whether the score is a share, shown in percent.
+    """
+
+    name: ClassVar[Task]
+    labels: ClassVar[str]
+    answers: ClassVar[str] = "image"
+    score: ClassVar[str]
+    title: ClassVar[str]
+    table: ClassVar[str] = "classes"
+    is_share: ClassVar[bool] = True
+
+    def __init__(self, classes: Sequence[str] = ()) -> None:
+        self.classes = tuple(classes)
+
+    @abstractmethod
+    def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
+        """The loss of training; `labels` are all training labels, for balanced class weights."""
+
+    @property
+    @abstractmethod
+    def tally_size(self) -> int:
+        """How many numbers `tally` gives."""
+
+    @abstractmethod
+    def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(tally_size,) numbers whose sums over batches give the score."""
+
+    @abstractmethod
+    def score_of(self, tally: Tensor, images: float) -> float:
+        """The score of so many images, from the sum of their tallies."""
+
+    @abstractmethod
+    def meter(self, outputs: Tensor) -> "Metric":
+        """A torchmetrics metric that takes all that `result` needs, of batches and processes."""
+
+    @abstractmethod
+    def test_loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, float]:
+        """The mean loss of a batch, as it is reported, and the weight of the batch."""
+
+    @abstractmethod
+    def result(
+        self, loss: float, found: Tensor, images: int, metrics: dict[str, float | None]
+    ) -> Result:
+        """What `evaluate` gives, from what the meter `found`."""
+
+    @abstractmethod
+    def answer(self, outputs: Tensor) -> Tensor:
+        """The answers, of the shape and in the units of the labels of a batch."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what `predict` writes about each image: one for each class or value.
+
+        A name that all rows have, such as "image", gets an underscore.
+        """
+        return tuple(f"{name}_" if name in _OWN_COLUMNS else name for name in self.classes)
+
+    @abstractmethod
+    def rows(self, outputs: Tensor) -> list[dict[str, Any]]:
+        """What `predict` writes about each image, by `columns`."""
+
+    def update(self, meter: "Metric", outputs: Tensor, labels: Tensor) -> None:
+        """Show a batch to the meter."""
+        meter.update(outputs, labels)
+
+    def about(self) -> dict[str, Any]:
+        """What the network's folder must say for `read_task`: JSON values."""
+        return {"task": self.name}
+
+    def centred(self, outputs: Tensor) -> Tensor:
+        """Outputs without what the answers do not depend on."""
+        return outputs.float()
+
+    def seen(self, labels: Tensor) -> Tensor:
+        """Labels of what every rotation of an image shows."""
+        return labels
+
+    def rotated_back(self, outputs: Tensor, degrees: float, interpolation: Interpolation) -> Tensor:
+        """Outputs for rotated images, brought to the upright ones."""
+        return outputs
+
+    def draw(self, folder: Path, result: Any) -> None:
+        """Pictures of a result in a run folder: of classes, how they are confused."""
+        # matplotlib takes half a second to import.
+        from besselnet.drawing import attempt, draw_confusion
+
+        if hasattr(result, "confusion"):
+            attempt(draw_confusion, folder / "confusion.png", result.confusion, self.classes)
+
+    def summary(self, result: Mapping[str, Any]) -> str:
+        """Score and loss in a line, from the JSON values of a result."""
+        return f"{self.title} {self.in_words(result[self.score])}  loss {result['loss']:.4f}"
+
+    def in_words(self, score: float, digits: int = 2) -> str:
+        """A score as it is shown: 91.50%, or 0.9150 where it is no share."""
+        return f"{score:.{digits}%}" if self.is_share else f"{score:.{digits + 2}f}"
+
+
+class Classify(LearningTask):
+    """One class for each image: logits (N, K), labels (N,)."""
+
+    name, labels, score, title = "classify", "classes", "accuracy", "accuracy"
+
+    @property
+    def tally_size(self) -> int:
+        return 1
+
+    def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
+        return CrossEntropy(config.class_weights, config.label_smoothing, labels)
+
+    def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return (outputs.argmax(1) == labels).sum()[None]
+
+    def score_of(self, tally: Tensor, images: float) -> float:
+        return (tally[0] / images).item()
+
+    def meter(self, outputs: Tensor) -> "Metric":
+        from torchmetrics.classification import MulticlassConfusionMatrix
+
+        return MulticlassConfusionMatrix(outputs.shape[1], validate_args=False)
+
+    def test_loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, float]:
+        return F.cross_entropy(outputs, labels), len(labels)
+
+    def result(
+        self, loss: float, found: Tensor, images: int, metrics: dict[str, float | None]
+    ) -> Evaluation:
+        return Evaluation(loss=loss, confusion=found, metrics=metrics)
+
+    def answer(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(1)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return "class", "probability"
+
+    def rows(self, outputs: Tensor) -> list[dict[str, Any]]:
+        best = outputs.softmax(1).max(1)
+        found = zip(best.values.tolist(), best.indices.tolist())
+        return [{"class": self.classes[index], "probability": share} for share, index in found]
+
+    def about(self) -> dict[str, Any]:
+        return {}
+
+    def centred(self, outputs: Tensor) -> Tensor:
+        outputs = outputs.float()
+        return outputs - outputs.mean(1, keepdim=True)
+
+
+class Segment(LearningTask):
+    """A class for each pixel: logits (N, K, H, W), masks (N, H, W) with `IGNORED` pixels."""
+
+    name, labels, answers = "segment", "masks", "pixels"
+    score, title = "iou", "mean IoU"
+
+    def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
+        return MaskLoss(config.class_weights, config.label_smoothing, labels)
+
+    @property
+    def tally_size(self) -> int:
+        return 2 * len(self.classes)
+
+    def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Intersection and union of each class, in pixels."""
+        counts = count_pixels(outputs.argmax(1), labels, len(self.classes))
+        shared = counts.diagonal()
+        return torch.cat([shared, counts.sum(0) + counts.sum(1) - shared])
+
+    def score_of(self, tally: Tensor, images: float) -> float:
+        return _mean_ratio(*tally.chunk(2))
+
+    def meter(self, outputs: Tensor) -> "Metric":
+        from torchmetrics.classification import MulticlassConfusionMatrix
+
+        return MulticlassConfusionMatrix(
+            outputs.shape[1], ignore_index=IGNORED, validate_args=False
+        )
+
+    def test_loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, float]:
+        loss, weight = MaskLoss()(outputs, labels)
+        return loss / weight, weight.item()
+
+    def result(
+        self, loss: float, found: Tensor, images: int, metrics: dict[str, float | None]
+    ) -> MaskEvaluation:
+        return MaskEvaluation(loss, found, images, metrics)
+
+    def answer(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(1)
+
+    def rows(self, outputs: Tensor) -> list[dict[str, Any]]:
+        """The share of the pixels that each class has."""
+        masks = F.one_hot(self.answer(outputs), len(self.classes)).double().mean((1, 2))
+        return [dict(zip(self.columns, shares)) for shares in masks.tolist()]
+
+    def centred(self, outputs: Tensor) -> Tensor:
+        outputs = outputs.float()
+        return (outputs - outputs.mean(1, keepdim=True)) * _whole_disc(outputs)
+
+    def seen(self, labels: Tensor) -> Tensor:
+        return torch.where(_whole_disc(labels), labels, IGNORED)
+
+    def rotated_back(self, outputs: Tensor, degrees: float, interpolation: Interpolation) -> Tensor:
+        # Logits, not masks: masks would be read at the nearest pixel a second time.
+        return rotate_images(outputs, -degrees, interpolation, "reflect")
+
+
+class _Rows(LearningTask):
+    """What tasks share whose outputs and labels are (N, K): both are kept until the end."""
+
+    def meter(self, outputs: Tensor) -> "Metric":
+        from torchmetrics import CatMetric
+
+        # What is not a number spoils the loss, which says so.
+        return CatMetric(nan_strategy=math.inf)
+
+    def update(self, meter: "Metric", outputs: Tensor, labels: Tensor) -> None:
+        meter.update(torch.cat([outputs, labels], dim=1))
+
+
+class Regress(_Rows):
+    """Values for each image: outputs (N, K) in deviations from the mean, values (N, K) in their own units.
+
+    Args:
+        classes: names of the values.
+        mean, deviation: (K,) of the training values; 0 and 1 unless given.
+    """
+
+    name, labels, score, title = "regress", "values", "r2", "R²"
+    table, is_share = "values", False
+
+    def __init__(
+        self,
+        classes: Sequence[str],
+        mean: Tensor | None = None,
+        deviation: Tensor | None = None,
+    ) -> None:
+        super().__init__(classes)
+        count = len(self.classes)
+        self.mean = torch.zeros(count) if mean is None else mean.float()
+        self.deviation = torch.ones(count) if deviation is None else deviation.float()
+
+    @classmethod
+    def of_values(cls, classes: Sequence[str], values: Tensor) -> "Regress":
+        """With mean and deviation of values (N, K); the deviation of values that are all equal is 1."""
+        exact = values.double()
+        deviation = exact.std(0, correction=0)
+        return cls(classes, exact.mean(0), torch.where(deviation > 0, deviation, 1))
+
+    def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
+        _refuse_weights(config, self.labels)
+        if config.label_smoothing:
+            raise ValueError(f"label_smoothing={config.label_smoothing}: must be 0 for values")
+        return ValueLoss(self.mean, self.deviation)
+
+    @property
+    def tally_size(self) -> int:
+        return 3 * len(self.classes)
+
+    def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Squared errors, values and squared values, in deviations from the mean of the training."""
+        wanted = (labels - self.mean.to(labels)) / self.deviation.to(labels)
+        parts = (outputs - wanted).square(), wanted, wanted.square()
+        return torch.cat([part.sum(0) for part in parts])
+
+    def score_of(self, tally: Tensor, images: float) -> float:
+        wrong, total, squares = tally.chunk(3)
+        spread = squares - total.square() / images
+        # Of equal values nothing can be explained; rounding can leave a spread.
+        some = spread > 1e-6 * squares
+        return torch.where(some, 1 - wrong / torch.where(some, spread, 1), 0).mean().item()
+
+    def test_loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, float]:
+        loss, weight = ValueLoss(self.mean, self.deviation)(outputs, labels)
+        return loss / weight, weight.item()
+
+    def result(
+        self, loss: float, found: Tensor, images: int, metrics: dict[str, float | None]
+    ) -> ValueEvaluation:
+        outputs, values = found.chunk(2, dim=1)
+        return ValueEvaluation(loss, self.answer(outputs), values, metrics)
+
+    def answer(self, outputs: Tensor) -> Tensor:
+        return outputs * self.deviation.to(outputs) + self.mean.to(outputs)
+
+    def rows(self, outputs: Tensor) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, values)) for values in self.answer(outputs).tolist()]
+
+    def about(self) -> dict[str, Any]:
+        spread = {"mean": self.mean.tolist(), "deviation": self.deviation.tolist()}
+        return {**super().about(), **spread}
+
+
+class Multilabel(_Rows):
+    """Any of several classes for each image: logits (N, K), labels (N, K) of 0 and 1."""
+
+    name, labels, score, title = "multilabel", "several labels", "f1", "mean F1"
+
+    def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
+        _refuse_weights(config, self.labels)
+        return LabelLoss(config.label_smoothing)
+
+    @property
+    def tally_size(self) -> int:
+        return 2 * len(self.classes)
+
+    def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """For each label 2 x right, and true + answered."""
+        answers = self.answer(outputs)
+        return torch.cat([2 * (answers * labels).sum(0), (answers + labels).sum(0)])
+
+    def score_of(self, tally: Tensor, images: float) -> float:
+        return _mean_ratio(*tally.chunk(2))
+
+    def test_loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, float]:
+        return F.binary_cross_entropy_with_logits(outputs, labels), len(labels)
+
+    def result(
+        self, loss: float, found: Tensor, images: int, metrics: dict[str, float | None]
+    ) -> LabelsEvaluation:
+        outputs, labels = found.chunk(2, dim=1)
+        return LabelsEvaluation(loss, outputs > 0, labels > 0, metrics)
+
+    def answer(self, outputs: Tensor) -> Tensor:
+        return (outputs > 0).float()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return "labels", *super().columns
+
+    def rows(self, outputs: Tensor) -> list[dict[str, Any]]:
+        """The likely labels, with semicolons between them, and the probability of each."""
+        rows = []
+        for likely, shares in zip(self.answer(outputs).tolist(), outputs.sigmoid().tolist()):
+            names = ";".join(name for name, there in zip(self.classes, likely) if there)
+            rows.append(dict(zip(self.columns, [names, *shares])))
+        return rows
+
+
+_TASKS: dict[str, type[LearningTask]] = {
+    kind.name: kind for kind in (Classify, Segment, Regress, Multilabel)
+}
+
+
+def task_of(images: ImageSet) -> LearningTask:
+    """What can be learned from the labels of (training) images."""
+    if images.task == "regress":
+        return Regress.of_values(images.classes, images.labels)
+    return _TASKS[images.task](images.classes)
+
+
+def read_task(where: object, classes: Sequence[str], about: Mapping[str, Any]) -> LearningTask:
+    """The task that a network's folder tells of (`LearningTask.about`); `where` is that folder."""
+    name = about.get("task", Classify.name)
+    if not isinstance(name, str) or name not in _TASKS:
+        raise ValueError(f"{where}: 'task' is {name!r}: must be one of {', '.join(_TASKS)}")
+    if name != Regress.name:
+        return _TASKS[name](classes)
+    found = {}
+    for key in ("mean", "deviation"):
+        numbers = about.get(key)
+        if not isinstance(numbers, list) or len(numbers) != len(classes):
+            raise ValueError(f"{where}: {key!r} must be {len(classes)} numbers")
+        least = {"above": 0} if key == "deviation" else {}
+        checked = [check_number(f"{where}: {key!r}", number, **least) for number in numbers]
+        found[key] = torch.tensor(checked)
+    return Regress(classes, **found)
+
+
+def _refuse_weights(config: TrainConfig, labels: str) -> None:
+    if config.class_weights is not None:
+        raise ValueError(f"class_weights={config.class_weights!r}: must be unset for {labels}")
+
+
+def _mean_ratio(parts: Tensor, wholes: Tensor) -> float:
+    """The mean of parts / wholes, of those wholes that are not 0."""
+    some = wholes > 0
+    return ((parts / wholes.clamp(min=1))[some].sum() / some.sum().clamp(min=1)).item()
+
+
+def _whole_disc(images: Tensor) -> Tensor:
+    """(H, W) bool: pixels of (..., H, W) that every rotation shows, away from a soft edge."""
+    return soft_disc(*images.shape[-2:], device=images.device) == 1

@@ -1,0 +1,430 @@
+"""Tasks: losses, scores and results of each kind of labels, and whole runs of them."""
+
+import csv
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from besselnet.data import IGNORED, ImageSet, Splits
+from besselnet.models import read_network_config
+from besselnet.train import (
+    Classify,
+    Interrupted,
+    Multilabel,
+    Regress,
+    Segment,
+    TrainConfig,
+    evaluate,
+    evaluate_rotated,
+    evaluate_run,
+    find_learning_rate,
+    fit,
+    load_run,
+    task_of,
+    train_folds,
+    train_run,
+)
+from besselnet.train._fit import CHECKPOINT_NAME
+from besselnet.train._losses import LabelLoss, MaskLoss, ValueLoss, soft_dice
+from besselnet.train._run import make_batches
+from besselnet.train._tasks import read_task
+from train.toy_tasks import make_splits, particles, task_config
+from train.toys import same, weights_of
+
+TASKS = ("segment", "regress", "multilabel")
+# Scores that only a network reaches that has learned.
+LEARNED = {"segment": 0.75, "regress": 0.8, "multilabel": 0.9}
+
+
+def masked_logits():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 4, 6, 5, generator=generator)
+    masks = torch.randint(0, 4, (3, 6, 5), generator=generator)
+    masks[0, :3] = IGNORED
+    masks[2] = IGNORED
+    return logits, masks
+
+
+def outputs_for(task, labels):
+    """What a network gives that is always right."""
+    if task.name == "segment":
+        shown = labels.clamp(max=len(task.classes) - 1)
+        return 9.0 * F.one_hot(shown, len(task.classes)).movedim(-1, 1).float()
+    if task.name == "regress":
+        return (labels - task.mean) / task.deviation
+    if task.name == "multilabel":
+        return 9 * (2 * labels - 1)
+    return 9.0 * F.one_hot(labels, len(task.classes)).float()
+
+
+class Lookup(torch.nn.Module):
+    """Answers with the next of some outputs."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.outputs = iter(outputs)
+
+    def forward(self, images):
+        return next(self.outputs)
+
+
+def batch_of(imageset):
+    labels = imageset.labels
+    wanted = {torch.uint8: torch.int64, torch.bool: torch.float32}.get(labels.dtype, labels.dtype)
+    return imageset.images, labels.to(wanted)
+
+
+def metrics(folder):
+    return list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+
+
+def test_pixels_without_a_label_count_in_no_loss_and_no_score():
+    logits, masks = masked_logits()
+    changed = torch.where((masks == IGNORED)[:, None], torch.randn(logits.shape), logits)
+    task = Segment("abcd")
+    for first, second in (
+        (MaskLoss()(logits, masks), MaskLoss()(changed, masks)),
+        (task.tally(logits, masks)[None], task.tally(changed, masks)[None]),
+    ):
+        for one, other in zip(first, second):
+            torch.testing.assert_close(one, other)
+
+
+def test_the_loss_of_masks_is_cross_entropy_of_labelled_pixels_and_dice():
+    logits, masks = masked_logits()
+    loss, weight = MaskLoss()(logits, masks)
+    assert weight == (masks != IGNORED).sum()
+    expected = F.cross_entropy(logits, masks, ignore_index=IGNORED) + soft_dice(logits, masks)
+    torch.testing.assert_close(loss / weight, expected)
+
+
+def test_dice_is_0_for_the_right_mask_and_1_for_a_wrong_one():
+    masks = torch.tensor([[[0, 0, 1, IGNORED]]])
+    logits = 50.0 * F.one_hot(masks.clamp(max=2), 3).movedim(-1, 1)
+    assert soft_dice(logits, masks) < 1e-6
+    assert soft_dice(logits.roll(1, dims=1), masks) > 1 - 1e-6
+
+
+def test_masks_without_any_label_leave_the_weights_alone():
+    logits = torch.randn(2, 3, 4, 4, requires_grad=True)
+    loss, weight = MaskLoss()(logits, torch.full((2, 4, 4), IGNORED))
+    (loss / weight).backward()
+    assert loss == 0
+    assert not logits.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("criterion", "outputs", "labels"),
+    [
+        (MaskLoss(), torch.rand(2, 3), torch.zeros(2, 4, 4, dtype=torch.int64)),
+        (MaskLoss(), torch.rand(2, 3, 2, 2), torch.zeros(2, 4, 4, dtype=torch.int64)),
+        (ValueLoss(torch.zeros(3), torch.ones(3)), torch.rand(2, 1), torch.zeros(2, 3)),
+        (LabelLoss(), torch.rand(2, 1), torch.zeros(2, 3)),
+    ],
+)
+def test_outputs_of_another_shape_are_refused(criterion, outputs, labels):
+    with pytest.raises(ValueError, match="the network gives outputs"):
+        criterion(outputs, labels)
+
+
+def test_balanced_weights_count_labelled_pixels():
+    logits, masks = masked_logits()
+    counts = torch.bincount(masks[masks != IGNORED])
+    inverse = tuple((counts.sum() / (4 * counts)).tolist())
+    found = MaskLoss("balanced", labels=masks.to(torch.uint8))(logits, masks)
+    for one, other in zip(found, MaskLoss(inverse)(logits, masks)):
+        torch.testing.assert_close(one, other)
+
+
+def test_values_are_learned_in_deviations_from_their_mean():
+    images = particles("regress", 40, 5)
+    task = task_of(images)
+    right = outputs_for(task, images.labels)
+    torch.testing.assert_close(right.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(right.std(0, correction=0), torch.ones(2))
+    assert ValueLoss(task.mean, task.deviation)(right, images.labels)[0] < 1e-5
+    torch.testing.assert_close(task.answer(right), images.labels)
+
+
+def test_equal_values_have_a_deviation_of_one():
+    task = Regress.of_values(["a"], torch.full((5, 1), 7.0))
+    assert task.deviation.tolist() == [1.0]
+    assert math.isfinite(task.score_of(task.tally(torch.zeros(5, 1), torch.full((5, 1), 7.0)), 5))
+
+
+def test_smoothed_labels_lie_between_no_and_yes():
+    logits, labels = torch.randn(6, 3), (torch.randn(6, 3) > 0).float()
+    loss, weight = LabelLoss(0.2)(logits, labels)
+    expected = F.binary_cross_entropy_with_logits(logits, 0.1 + 0.8 * labels)
+    torch.testing.assert_close(loss / weight, expected)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_scores_while_training_are_those_of_evaluation(name):
+    images, labels = batch_of(particles(name, 30, 1))
+    task = task_of(particles(name, 30, 1))
+    generator = torch.Generator().manual_seed(2)
+    right = outputs_for(task, labels)
+    outputs = right + 0.5 * right.abs().max() * torch.randn(right.shape, generator=generator)
+    parts = [(images[i : i + 7], labels[i : i + 7]) for i in range(0, 30, 7)]
+    result = evaluate(Lookup(outputs.split(7)), parts, task=task)
+    tally = sum(task.tally(o, y).double() for o, (_, y) in zip(outputs.split(7), parts))
+    assert task.score_of(tally, 30) == pytest.approx(result.score, abs=1e-4)
+    assert 0 < result.score < 1
+    assert len(tally) == task.tally_size
+    assert result.to_dict()["images"] == 30
+    assert result.to_dict()[task.score] == result.score
+
+
+@pytest.mark.parametrize("name", [*TASKS, "classify"])
+def test_right_answers_have_the_best_score(name):
+    imageset = (
+        ImageSet(torch.rand(9, 1, 4, 4), torch.arange(9) % 3, ("a", "b", "c"))
+        if name == "classify"
+        else particles(name, 9, 3)
+    )
+    task, (images, labels) = task_of(imageset), batch_of(imageset)
+    outputs = outputs_for(task, labels)
+    found = evaluate(Lookup([outputs]), [(images, labels)], task=task)
+    assert found.score == pytest.approx(1, abs=1e-5)
+    assert json.loads(json.dumps(found.to_dict(task.classes), allow_nan=False))[
+        task.table
+    ].keys() == set(task.classes)
+    rows = task.rows(outputs)
+    assert len(rows) == 9
+    if name == "regress":
+        assert rows[0]["area"] == pytest.approx(labels[0, 0].item(), rel=1e-4)
+    if name == "segment":
+        assert sum(rows[0].values()) == pytest.approx(1)
+
+
+def test_iou_and_dice_of_a_known_mask():
+    truth = torch.tensor([[[0, 0, 1, 1, IGNORED]]])
+    logits = 9.0 * F.one_hot(torch.tensor([[[0, 1, 1, 1, 0]]]), 3).movedim(-1, 1).float()
+    found = evaluate(Lookup([logits]), [(torch.zeros(1, 1, 1, 5), truth)], task=Segment("abc"))
+    # Class c is in neither, and is left out of the means.
+    assert found.iou == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert found.dice == pytest.approx((2 / 3 + 4 / 5) / 2)
+    assert found.accuracy == 3 / 4
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_run_learns_and_comes_back(tmp_path, name):
+    config = task_config(name)
+    run = train_run(config, tmp_path / "run", quiet=True)
+    task = run.learned
+    assert run.task == name
+    assert run.results()["test"][task.score] > LEARNED[name]
+    rows = metrics(tmp_path / "run")
+    for column in (f"train_{task.score}", f"val_{task.score}"):
+        assert float(rows[-1][column]) > float(rows[0][column])
+    again = load_run(tmp_path / "run")
+    assert again.learned.about() == task.about()
+    report = evaluate_run(again, rotated=True, angles=4)
+    assert report[task.score] == run.results()["test"][task.score]
+    assert (tmp_path / "run" / "rotated.png").exists()
+    assert (tmp_path / "run" / "confusion.png").exists() == (name == "segment")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_quarter_turns_of_a_network_that_commutes_with_them_change_nothing(name):
+    class Commutes(torch.nn.Module):
+        """A weighted pixel, or the mean of all: the same for rotated images."""
+
+        def forward(self, images):
+            pixels = torch.cat([images - 0.5, 0.5 - images], dim=1)
+            return pixels if name == "segment" else pixels.mean((2, 3))
+
+    imageset = particles(name, 12, 4, (20, 20))
+    found = evaluate_rotated(
+        Commutes(), [batch_of(imageset)], angles=4, border="black", task=task_of(imageset)
+    )
+    assert found.agreement == pytest.approx([1, 1, 1, 1], abs=1e-4)
+    assert found.scores == pytest.approx([found.scores[0]] * 4, abs=1e-4)
+    assert max(found.drift) < 1e-4
+    assert f"rotated_{task_of(imageset).score}" in found.to_dict()
+
+
+def test_a_network_that_looks_left_gives_other_masks_when_rotated():
+    class Left(torch.nn.Module):
+        def forward(self, images):
+            shifted = images.roll(4, dims=-1) - 0.45
+            return torch.cat([-shifted, shifted], dim=1)
+
+    imageset = particles("segment", 12, 4, (28, 28))
+    found = evaluate_rotated(Left(), [batch_of(imageset)], angles=4, task=task_of(imageset))
+    assert max(found.agreement[1:]) < 0.9
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_stopped_and_resumed_runs_end_with_the_same_weights(tmp_path, monkeypatch, name):
+    config = task_config(name, epochs=3, checkpoint_steps=1, ema_decay=0.9)
+    if name == "segment":
+        config = replace(config, data=replace(config.data, patch=12, patches_per_image=2))
+    splits = make_splits(name)
+    whole = train_run(config, tmp_path / "whole", images=splits, quiet=True)
+    task = task_of(splits.train)
+    steps = len(make_batches(config, splits.train, training=True))
+    calls = iter(range(10**6))
+    tally = type(task).tally
+
+    def stop(self, outputs, labels):
+        # In the middle of the second epoch.
+        if next(calls) == steps + 2:
+            raise Interrupted("stopped", 2)
+        return tally(self, outputs, labels)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(task), "tally", stop)
+        with pytest.raises(Interrupted):
+            train_run(config, tmp_path / "run", images=splits, quiet=True)
+    assert (tmp_path / "run" / CHECKPOINT_NAME).exists()
+    resumed = train_run(config, tmp_path / "run", images=splits, resume=True, quiet=True)
+    assert same(weights_of(whole.model), weights_of(resumed.model))
+    rows = [
+        [(key, value) for key, value in row.items() if "second" not in key]
+        for folder in ("whole", "run")
+        for row in metrics(tmp_path / folder)
+    ]
+    assert rows[:3] == rows[3:]
+
+
+KILLED = """
+import sys
+from train.test_tasks import patched_config
+from besselnet.train import train_run
+train_run(patched_config(), sys.argv[1], quiet=True)
+"""
+
+
+def patched_config(checkpoint_steps=1):
+    config = task_config("segment", epochs=8, checkpoint_steps=checkpoint_steps)
+    return replace(config, data=replace(config.data, patch=12, patches_per_image=2))
+
+
+def test_a_segmentation_killed_at_random_moments_ends_with_the_same_weights(tmp_path):
+    place, chance = tmp_path / "run", random.Random(0)
+    tests = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{tests}:{os.environ.get('PYTHONPATH', '')}"}
+    with subprocess.Popen([sys.executable, "-c", KILLED, place], env=environment) as training:
+        started = time.monotonic()
+        while not (place / CHECKPOINT_NAME).exists() and time.monotonic() < started + 60:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.3))
+        training.kill()
+    assert training.returncode == -signal.SIGKILL
+    assert not (place / "model").exists()
+    resumed = train_run(patched_config(), place, resume=True, quiet=True)
+    whole = train_run(patched_config(None), tmp_path / "whole", quiet=True)
+    assert same(weights_of(whole.model), weights_of(resumed.model))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_changed_labels_are_noticed(tmp_path, name):
+    config, splits = task_config(name, epochs=1), make_splits(name)
+    train_run(config, tmp_path / "run", images=splits, quiet=True)
+    labels = splits.train.labels.clone()
+    labels[3] = labels[4]
+    other = Splits(replace(splits.train, labels=labels), splits.val, splits.test)
+    with pytest.raises(ValueError, match="labels of 1 image"):
+        train_run(config, tmp_path / "run", images=other, resume=True, quiet=True)
+
+
+def test_mean_and_deviation_are_in_the_folder_of_the_network(tmp_path):
+    run = train_run(task_config("regress", epochs=1), tmp_path / "run", quiet=True)
+    config = read_network_config(tmp_path / "run" / "model")
+    values = run.load_images().train.labels
+    assert config["about"]["mean"] == pytest.approx(values.mean(0).tolist(), rel=1e-5)
+    spread = values.std(0, correction=0).tolist()
+    assert config["about"]["deviation"] == pytest.approx(spread, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"task": "paint"},
+        {"task": ["regress"]},
+        {"task": "regress"},
+        {"task": "regress", "mean": [0.0], "deviation": [1.0, 1.0]},
+        {"task": "regress", "mean": [0.0, "a"], "deviation": [1.0, 1.0]},
+        {"task": "regress", "mean": [0.0, 1.0], "deviation": [1.0, 0.0]},
+        {"task": "regress", "mean": [0.0, math.nan], "deviation": [1.0, 1.0]},
+    ],
+)
+def test_a_folder_that_tells_nonsense_of_its_task_is_refused(about):
+    with pytest.raises(ValueError, match=r"^there"):
+        read_task("there", ("a", "b"), about)
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "message"),
+    [
+        ("segment", {"model": "toy_pooled"}, "has masks: toy_pooled gives one answer per image"),
+        (
+            "regress",
+            {"model": "toy_pixels"},
+            "has values: toy_pixels gives an answer for each pixel",
+        ),
+        ("segment", {"task": "regress"}, "data.task='regress': toy-particles has masks"),
+        ("regress", {"monitor": "val_iou"}, "monitor='val_iou': must be 'val_loss' or 'val_r2'"),
+        ("regress", {"class_weights": "balanced"}, "class_weights='balanced': must be unset"),
+        ("regress", {"label_smoothing": 0.1}, "label_smoothing=0.1"),
+        ("multilabel", {"class_weights": (1.0, 1.0)}, "must be unset for several labels"),
+        ("multilabel", {"patch": 8}, "patch=.* without masks"),
+        ("segment", {"balance": True}, "balance=True"),
+    ],
+)
+def test_a_wrong_pairing_is_one_clear_line(tmp_path, task, changes, message):
+    config = task_config(task)
+    for key, value in changes.items():
+        if key == "model":
+            config = replace(config, model=replace(config.model, name=value))
+        elif hasattr(config.data, key):
+            config = replace(config, data=replace(config.data, **{key: value}))
+        else:
+            config = replace(config, train=replace(config.train, **{key: value}))
+    with pytest.raises(ValueError, match=message) as caught:
+        train_run(config, tmp_path / "run", quiet=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_folds_are_for_classes(tmp_path):
+    config = task_config("segment")
+    config = replace(config, data=replace(config.data, folds=3))
+    with pytest.raises(ValueError, match="folds=3: must be unset for masks"):
+        train_folds(config, tmp_path / "folds", quiet=True)
+
+
+def test_a_wide_image_is_learned_from_patches_and_tested_whole(tmp_path):
+    config = task_config("segment", epochs=4)
+    config = replace(config, data=replace(config.data, patch=16, patches_per_image=3))
+    splits = make_splits("segment", (24, 40))
+    assert len(make_batches(config, splits.train, training=True)) == 48 * 3 // 8
+    assert make_batches(config, splits.test)[0][0].shape[1:] == (1, 24, 40)
+    run = train_run(config, tmp_path / "run", images=splits, quiet=True)
+    assert run.image_size == 16
+    assert run.results()["test"]["images"] == 16
+    assert run.results()["test"]["iou"] > 0.5
+
+
+def test_own_batches_need_a_task_only_for_other_labels_than_classes():
+    imageset = particles("multilabel", 16, 0)
+    batches = [batch_of(imageset)]
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(400, 2))
+    settings = TrainConfig(epochs=2, device="cpu")
+    history = fit(model, batches, batches, settings, task=Multilabel(("a", "b")), quiet=True)
+    assert {"train_f1", "val_f1"} <= history.rows[-1].keys()
+    curve = find_learning_rate(model, batches, settings, task=Multilabel(("a", "b")), steps=20)
+    assert curve.suggestion > 0
+    assert Classify().about() == {}
