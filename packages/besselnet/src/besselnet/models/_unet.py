@@ -1,6 +1,7 @@
 """U-Nets: ``besselnet_unet`` and ``besselnet_unet_base``, and the plain ``unet`` to compare them with."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +64,8 @@ def besselnet_unet(
 ) -> PixelNetwork:
     """A U-Net whose masks turn with the image, for few images, at any size.
 
-    Five levels, anti-aliased pooling from one to the next; on the way back bilinear interpolation, the maps of
-    the level beside it, one convolution.
+    Five levels with anti-aliased pooling from one to the next. On the way back each level takes the coarser
+    maps, interpolated, beside its own, and has one convolution.
 
     Args:
         image_size: the network is the same for every size.
@@ -176,9 +177,7 @@ class PlainUp(nn.Module):
     default_size=256,
     answers="pixels",
 )
-def unet(
-    *, in_channels: int, num_classes: int, image_size: int, width: int = 8
-) -> PixelNetwork:
+def unet(*, in_channels: int, num_classes: int, image_size: int, width: int = 8) -> PixelNetwork:
     """Plain U-Net: two 3 x 3 convolutions a level with BatchNorm and ReLU, max pooling.
 
     Args:
@@ -189,7 +188,7 @@ def unet(
     check_count("width", width)
     counts = [width * 2**level for level in range(_LEVELS)]
     down = [_double_conv(in_channels, width)]
-    for before, count in zip(counts, counts[1:]):
+    for before, count in pairwise(counts):
         # Rounded up: no row is lost where a side is odd.
         down.append(nn.Sequential(nn.MaxPool2d(2, ceil_mode=True), *_double_conv(before, count)))
     up = [PlainUp(2 * count, count) for count in reversed(counts[:-1])]

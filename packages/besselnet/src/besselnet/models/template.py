@@ -251,16 +251,18 @@ class FeatureMaps(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        stages: Sequence[Stage] = getattr(network, "stages", ())  # type: ignore[assignment]
-        if not stages:
+        staged: Any = network
+        stages: Any = getattr(network, "stages", ())
+        # Networks of others may call something else their stages.
+        if not isinstance(stages, tuple) or not stages:
             raise ValueError(
                 f"a {type(network).__name__} does not tell its stages: take a network that does, such as "
                 "the `pruned()` of a 'besselnet_gated'"
             )
-        layers = list(network.encoder.children())  # type: ignore[operator, union-attr]
+        layers = list(staged.encoder.children())
         self.features = nn.Sequential(*layers[: stages[-1].layer + 1])
-        self.smallest_size: int = network.smallest_size  # type: ignore[assignment]
-        self.in_channels: int | None = network.in_channels  # type: ignore[assignment]
+        self.smallest_size: int = staged.smallest_size
+        self.in_channels: int | None = staged.in_channels
         self.feature_info: list[dict[str, Any]] = [
             {"num_chs": channels, "reduction": reduction, "module": f"features.{layer}"}
             for layer, channels, reduction in stages

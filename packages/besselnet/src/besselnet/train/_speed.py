@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet.checks import check_count
-from besselnet.models import count_parameters, create_model
+from besselnet.models import count_parameters, create_model, model_info
 from besselnet.nn import fold_batch_norm
 from besselnet.train._config import make_config
 from besselnet.train._optimise import make_optimizer
@@ -133,9 +133,12 @@ def measure_speed(
         network = create_model(
             name, in_channels=in_channels, num_classes=num_classes, image_size=image_size
         )
-        calls[name, "training"] = _training_step(name, network, images, labels)
+        targets = labels
+        if model_info(name).answers == "pixels":
+            targets = labels.view(-1, 1, 1).expand(-1, image_size, image_size)
+        calls[name, "training"] = _training_step(name, network, images, targets)
         calls[name, "prediction"] = _prediction(network, images)
-        sizes[name] = count_parameters(network), _kept_bytes(network, images, labels)
+        sizes[name] = count_parameters(network), _kept_bytes(network, images, targets)
     text = f"speed at {image_size} pixels"
     if stream is not None:
         print(f"{text}: first a step of each network", file=stream, flush=True)
