@@ -1,4 +1,4 @@
-"""Networks that answer for every pixel, exported: every size and batch, quarter turns, masks by onnxruntime."""
+"""Networks that answer for every pixel, exported: every size and batch, quarter turns, masks of files."""
 
 import numpy as np
 import pytest
