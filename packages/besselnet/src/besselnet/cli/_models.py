@@ -129,14 +129,11 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     # Names whole, on a terminal of any width: they are what is typed next.
     table.add_column("name", no_wrap=True)
     table.add_column("parameters", justify="right", no_wrap=True)
-    table.add_column("answers", no_wrap=True)
     table.add_column("symmetry", min_width=8)
-    table.add_column("what it is", min_width=20)
+    table.add_column("what it is", min_width=12)
     for row in rows:
         count = "not built" if row["not_built"] else f"{row['parameters']:,}"
-        table.add_row(
-            *map(escape, (row["name"], count, row["answers"], row["symmetry"], row["summary"]))
-        )
+        table.add_row(*map(escape, (row["name"], count, row["symmetry"], row["summary"])))
     Console().print(table)
     for note in dict.fromkeys(row["not_built"] for row in rows if row["not_built"]):
         typer.echo(f"not built: {note}", err=True)

@@ -126,8 +126,8 @@ def besselnet_unet(
 
 
 for _name, _width, _summary in (
-    ("besselnet_unet", 1.0, "start here for masks: a U-Net for dozens of images"),
-    ("besselnet_unet_base", 1.5, "twice the parameters, for hundreds of images"),
+    ("besselnet_unet", 1.0, "start here for masks: a U-Net for few images"),
+    ("besselnet_unet_base", 1.5, "twice the parameters, for more images"),
 ):
     register_model(
         _name,
@@ -175,6 +175,7 @@ class PlainUp(nn.Module):
     sizes=f"at least {SMALLEST_SIDE}",
     smallest_size=SMALLEST_SIDE,
     default_size=256,
+    summary="plain U-Net with as many parameters as besselnet_unet",
     answers="pixels",
 )
 def unet(*, in_channels: int, num_classes: int, image_size: int, width: int = 8) -> PixelNetwork:

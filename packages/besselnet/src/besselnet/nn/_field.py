@@ -35,7 +35,7 @@ class FieldOfView(nn.Module):
         (N, C, H, W) -> (N, C, H, W). The disc is that of the shorter side.
 
     Example:
-        >>> float(FieldOfView()(torch.rand(1, 3, 32, 32))[0, 0, 0, 0])
+        >>> abs(float(FieldOfView()(torch.rand(1, 3, 32, 32))[0, 0, 0, 0]))
         0.0
     """
 
