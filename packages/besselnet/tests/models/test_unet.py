@@ -88,10 +88,28 @@ def test_mirror_images_are_exact_with_o2_alone():
 
 
 def test_quarter_turns_leave_masks_identical_in_float32():
-    model = train(build())
+    model = train(build(), steps=5)
     for size in SIZES:
-        logits, other = (model(images(*size).rot90(n, (2, 3))) for n in (0, 1))
-        assert torch.equal(logits.argmax(1).rot90(1, (1, 2)), other.argmax(1)), size
+        with torch.no_grad():
+            logits, other = (model(images(*size).rot90(n, (2, 3))) for n in (0, 1))
+        first, second = logits.topk(2, 1).values.unbind(1)
+        # Rounding decides where two classes tie.
+        clear = (first - second > 1e-4 * logits.std()).rot90(1, (1, 2))
+        assert clear.float().mean() > 0.99
+        same = logits.argmax(1).rot90(1, (1, 2)) == other.argmax(1)
+        assert same[clear].all(), size
+
+
+def test_tiles_on_the_same_grid_see_what_the_image_shows():
+    model = build(channels=[[3], [4], [4]], width=1.0).double().eval()
+    image = torch.rand(1, 1, 131, 118, generator=torch.Generator().manual_seed(0)).double()
+    with torch.no_grad():
+        whole = model(image)[..., 16:115, 16:118]
+        # 131 and 99, 118 and 102 have the same remainders, divided by 16.
+        tile, other = (model(image[..., 16 : 16 + n, 16:118]) for n in (99, 98))
+    inner = (..., slice(40, -40), slice(40, -40))
+    assert (tile[inner] - whole[inner]).abs().max() < 1e-11
+    assert (other[inner] - whole[..., :98, :][inner]).abs().max() > 1e-6
 
 
 def test_a_plain_unet_fails_the_same_check():
@@ -99,17 +117,12 @@ def test_a_plain_unet_fails_the_same_check():
 
 
 def test_it_learns():
-    model, x = build(width=0.5).train(), images()
+    x = images()
     target = (x[:, 0] > 0.5).long()
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    history = []
-    for _ in range(25):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), target)
-        loss.backward()
-        optimizer.step()
-        history.append(loss.item())
-    assert history[-1] < history[0] / 2
+    model = build(width=0.5)
+    losses = [F.cross_entropy(model.train()(x), target).item()]
+    losses.append(F.cross_entropy(train(model, steps=30)(x), target).item())
+    assert losses[1] < losses[0] / 2
 
 
 def test_the_plain_one_converted_is_exact():
@@ -190,7 +203,7 @@ def test_the_description_rotates_masks_back():
 
 def test_options_reach_the_layers():
     model = build(
-        kernel_size=5,
+        kernel_size=7,
         cutoff="soft",
         sampling="bilinear",
         response="amplitude",
@@ -201,7 +214,7 @@ def test_options_reach_the_layers():
         normalization="none",
     )
     convolutions = [m for m in model.modules() if isinstance(m, BesselConv2d)]
-    assert [c.kernel_size[0] for c in convolutions] == [5, 5, 5, 5, 3]
+    assert [c.kernel_size[0] for c in convolutions] == 5 * [7]
     assert {(c.cutoff, c.sampling, c.response) for c in convolutions} == {
         ("soft", "bilinear", "amplitude")
     }
@@ -215,7 +228,6 @@ def test_options_reach_the_layers():
     [
         ("besselnet_unet", {"width": 0}, "width=0"),
         ("besselnet_unet", {"symmetry": "C4"}, "symmetry='C4'"),
-        ("besselnet_unet", {"kernel_size": 3}, "kernel_size=3"),
         ("besselnet_unet", {"kernel_size": 6}, "kernel_size=6"),
         ("besselnet_unet", {"channels": [[8]]}, "2 to 5 levels"),
         ("besselnet_unet", {"channels": 6 * [[8]]}, "2 to 5 levels"),

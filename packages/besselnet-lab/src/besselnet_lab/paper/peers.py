@@ -23,7 +23,7 @@ _NONLINEARITIES = ("norm", "gated")
 _REGULAR_WIDTHS = {4: 0.725, 8: 0.525}
 
 # Fields of the convolutions of each level: as many parameters as `besselnet_unet` has.
-_UNET_FIELDS = ((4,), (6, 6), (12, 12), (22, 22), (42, 42))
+_UNET_FIELDS = ((4,), (6,), (12, 12), (22, 22), (45, 45))
 
 _SIZES = "at least 28 (mnist padding), 64 (malaria) or 90 (galaxy10)"
 _SAMPLING = "up to the sampling of kernels and images"

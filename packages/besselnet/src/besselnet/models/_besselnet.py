@@ -101,7 +101,7 @@ def besselnet(
         algorithm=algorithm,
     )
     check_choice("field", field, (*FIELDS, "none"))
-    check_odd_kernel(kernel_size, 3)
+    check_odd_kernel(kernel_size)
     check_count("image_size", image_size, kernel_size)
     plan = check_channels(stage_channels(image_size) if channels is None else channels)
     # As `BlurPool2d` would, in whose terms both are sigma.

@@ -68,12 +68,10 @@ def widened(channels: int, width: float) -> int:
     return max(1, int(channels * width + 1e-9))
 
 
-def check_odd_kernel(kernel_size: object, least: int) -> int:
-    """The side of a kernel, odd."""
-    side = check_count("kernel_size", kernel_size, least)
-    if side % 2 == 0:
-        raise ValueError(f"kernel_size={kernel_size}: must be an odd integer >= {least}")
-    return side
+def check_odd_kernel(kernel_size: object) -> None:
+    """Refuse a side of kernels that is not odd and at least 3."""
+    if check_count("kernel_size", kernel_size, 3) % 2 == 0:
+        raise ValueError(f"kernel_size={kernel_size}: must be an odd integer >= 3")
 
 
 def check_channels(channels: object) -> tuple[tuple[int, ...], ...]:

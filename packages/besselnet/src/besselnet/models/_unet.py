@@ -16,9 +16,8 @@ from besselnet.nn import BlurPool2d, Upsample2d
 
 __all__ = ["besselnet_unet", "unet"]
 
-# Of the convolutions on the way down, before the width. At full size a channel costs most and holds little
-# that the next level does not: few there, and many where the maps are small.
-_CHANNELS = ((8,), (16, 16), (32, 32), (64, 64), (128, 128))
+# Of the convolutions on the way down, before the width: few where maps are large and a channel costs most.
+_CHANNELS = ((8,), (16,), (32, 32), (80, 80), (192, 192))
 _LEVELS = 5
 
 
@@ -50,7 +49,7 @@ def besselnet_unet(
     width: float,
     symmetry: str = "SO(2)",
     channels: Sequence[Sequence[int]] = _CHANNELS,
-    kernel_size: int = 7,
+    kernel_size: int = 5,
     cutoff: str | float = "strong",
     scales: Sequence[int] | None = None,
     response: Response = "signed",
@@ -72,8 +71,7 @@ def besselnet_unet(
         width: factor on the channels.
         symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.
         channels: of the convolutions of each level, before the width; as many levels as lists, at most 5.
-        kernel_size: side of the kernels on the way down; odd, at least 5. On the way up they have 2 pixels
-            less.
+        kernel_size: side of all kernels; odd.
         cutoff, scales, response, sampling, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian on the input, 0 for none.
         activation: "relu", "gelu" or "softsign".
@@ -92,7 +90,7 @@ def besselnet_unet(
         normalization=normalization,
         algorithm=algorithm,
     )
-    check_odd_kernel(kernel_size, 5)
+    check_odd_kernel(kernel_size)
     plan = check_channels(channels)
     if not 2 <= len(plan) <= _LEVELS:
         raise ValueError(f"channels={channels!r}: must have 2 to {_LEVELS} levels")
@@ -118,9 +116,8 @@ def besselnet_unet(
     ends = [level[-1] for level in counts]
     up = []
     for count in reversed(ends[:-1]):
-        side = kernel_size - 2
-        block = nn.Sequential(*blocks.layers(2 * count, count, side, side // 2))
-        up.append(Up(nn.Conv2d(current, count, 1, bias=False), block))
+        layers = blocks.layers(2 * count, count, kernel_size, kernel_size // 2)
+        up.append(Up(nn.Conv2d(current, count, 1, bias=False), nn.Sequential(*layers)))
         current = count
     return PixelNetwork(UNetFeatures(down, up), current, num_classes, ends)
 
