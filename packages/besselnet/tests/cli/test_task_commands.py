@@ -125,7 +125,7 @@ def test_rows_have_a_column_for_each_value_or_label(runs, tmp_path):
         for row in predict_rows(load_run(runs / "regress"), [tmp_path / "0.png"])
     ]
     assert 50 < values[0] < 150  # in their own units: their sum is 100
-    with pytest.raises(ValueError, match="has learned values"):
+    with pytest.raises(ValueError, match="its task is 'regress'"):
         next(predict(load_run(runs / "regress"), [tmp_path]))
-    with pytest.raises(ValueError, match="has learned masks"):
+    with pytest.raises(ValueError, match="its task is 'segment'"):
         next(predict_rows(load_run(runs / "segment"), [tmp_path]))

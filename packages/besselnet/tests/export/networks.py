@@ -73,15 +73,20 @@ class LayerZoo(nn.Module):
 
 
 def network(name: str, in_channels: int = 1, image_size: int = 28) -> nn.Module:
-    """A network with statistics of its own: with those of the start all logits would be nearly alike.
-
-    They are those of smooth images and of noise, the two kinds that an export compares: noise that
-    exceeds all statistics would amplify rounding by more than what is tested.
-    """
+    """A network of `NETWORKS`, see `with_statistics`."""
     torch.manual_seed(0)
     model = create_model(
         name, in_channels=in_channels, num_classes=3, image_size=image_size, **NETWORKS[name]
     )
+    return with_statistics(model, in_channels, image_size)
+
+
+def with_statistics(model: nn.Module, in_channels: int, image_size: int) -> nn.Module:
+    """The network with statistics of its own: with those of the start all logits would be nearly alike.
+
+    They are those of smooth images and of noise, the two kinds that an export compares: noise that
+    exceeds all statistics would amplify rounding by more than what is tested.
+    """
     norms = {
         m: m.momentum for m in model.modules() if isinstance(getattr(m, "momentum", None), float)
     }

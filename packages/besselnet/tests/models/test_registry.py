@@ -11,11 +11,14 @@ BCNNS = ["bcnn_so2", "bcnn_o2", "bcnn_so2_plus", "bcnn_o2_plus", "bcnn_so2_stron
 
 
 def test_list_models_starts_with_those_to_start_with():
-    assert list_models()[:11] == [
+    assert list_models()[:14] == [
         "besselnet_small",
         "besselnet_base",
         "besselnet_large",
         "besselnet_gated",
+        "besselnet_unet",
+        "besselnet_unet_base",
+        "unet",
         *BCNNS,
         "cnn",
         "resnet18",
@@ -88,6 +91,7 @@ def test_every_model_says_what_it_keeps():
         assert info.symmetry
         assert info.exactness
         assert info.sizes
+        assert info.answers == ("pixels" if "unet" in name else "image")
 
 
 def test_register_model_adds_a_model_and_its_options(monkeypatch):

@@ -88,6 +88,11 @@ def test_networks_are_measured_side_by_side():
     assert alone.training_time is alone.prediction_time is None
 
 
+def test_networks_that_answer_for_pixels_are_measured():
+    (unet,) = measure_speed(["unet"], image_size=16, num_classes=2, batch_size=2, timing=QUICK)
+    assert min(unet.training, unet.prediction, unet.kept_bytes) > 0
+
+
 def test_what_is_kept_is_counted_once_and_without_the_weights():
     # Of these layers, the convolution keeps its input, the ReLU its output, the linear layer its input,
     # which is the same memory; the loss keeps logarithms of shares, labels and the sum of their weights.

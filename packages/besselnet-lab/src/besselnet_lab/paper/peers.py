@@ -3,13 +3,16 @@
 Nothing here imports escnn: `besselnet_lab.paper.steerable` does, when such a model is created.
 """
 
+import importlib
+from collections.abc import Sequence
 from typing import Any
 
-from besselnet.checks import check_choice
+from besselnet.checks import check_choice, check_count
 from besselnet.models import register_model
+from besselnet.models.pixels import SMALLEST_SIDE, PixelNetwork
 from besselnet.models.template import TemplateNetwork, Width
 
-__all__ = ["PEERS", "irreps", "regular"]
+__all__ = ["PEERS", "irreps", "regular", "regular_unet"]
 
 # Names of the models that need escnn, in the order of registration.
 PEERS: list[str] = []
@@ -18,6 +21,9 @@ _POOLINGS = ("authors", "template")
 _NONLINEARITIES = ("norm", "gated")
 # The published experiment code's widths; they give 115 067 and 115 690 parameters.
 _REGULAR_WIDTHS = {4: 0.725, 8: 0.525}
+
+# Fields of the convolutions of each level: as many parameters as `besselnet_unet` has.
+_UNET_FIELDS = ((4,), (6,), (12, 12), (22, 22), (45, 45))
 
 _SIZES = "at least 28 (mnist padding), 64 (malaria) or 90 (galaxy10)"
 _SAMPLING = "up to the sampling of kernels and images"
@@ -58,16 +64,15 @@ _FIELDS: dict[tuple[str, int, str, str], tuple[int, ...]] = {
 }
 
 
-def _steerable() -> Any:
-    """The module with the networks; `ValueError` with what to install if escnn is missing."""
+def _steerable(module: str = "steerable") -> Any:
+    """A module with networks; `ValueError` with what to install if escnn is missing."""
     try:
-        from besselnet_lab.paper import steerable
+        return importlib.import_module(f"besselnet_lab.paper.{module}")
     except ImportError as error:
         raise ValueError(
             f"E(2)-CNNs and Harmonic Networks need escnn ({error}); install it with: "
             "pip install 'besselnet-lab[peers]'"
         ) from error
-    return steerable
 
 
 def regular(
@@ -129,6 +134,27 @@ def irreps(
     return network
 
 
+def regular_unet(
+    *,
+    turns: int,
+    in_channels: int,
+    num_classes: int,
+    image_size: int,
+    channels: Sequence[Sequence[int]] = _UNET_FIELDS,
+    kernel_size: int = 5,
+) -> PixelNetwork:
+    """U-Net with regular fields of a finite group of turns, see `steerable_unet.regular_unet_network`."""
+    check_count("kernel_size", kernel_size, 3)
+    network: PixelNetwork = _steerable("steerable_unet").regular_unet_network(
+        turns,
+        in_channels=in_channels,
+        num_classes=num_classes,
+        fields=channels,
+        kernel_size=kernel_size,
+    )
+    return network
+
+
 def _register_regular(name: str, turns: int) -> None:
     PEERS.append(name)
     angles = "no other angle" if turns == 4 else f"eighth turns {_SAMPLING}; no other angle"
@@ -176,3 +202,19 @@ for _group, _prefix in (("SO(2)", "so2"), ("O(2)", "o2")):
         _register_irreps(f"e2cnn_{_prefix}_irreps{_frequency}", _group, _frequency, "E(2)-CNN")
         _register_irreps(f"hnet_{_prefix}_{_frequency}", _group, _frequency, "Harmonic Network")
 _register_irreps("hnet_so2_2", "SO(2)", 2, "Harmonic Network")
+
+PEERS.append("e2cnn_c8_unet")
+register_model(
+    "e2cnn_c8_unet",
+    symmetry="C8",
+    exactness=(
+        "quarter turns turn the masks, exact to rounding at every size; "
+        f"eighth turns {_SAMPLING}; no other angle"
+    ),
+    sizes=f"at least {SMALLEST_SIDE}",
+    smallest_size=SMALLEST_SIDE,
+    default_size=256,
+    summary="U-Net with regular fields of 8 turns, BatchNorm and ReLU, in the shape of besselnet_unet",
+    fixed={"turns": 8},
+    answers="pixels",
+)(regular_unet)

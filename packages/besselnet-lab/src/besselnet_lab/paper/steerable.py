@@ -34,7 +34,14 @@ from besselnet.models.template import (
     stack_template,
 )
 
-__all__ = ["irreps_network", "regular_network"]
+__all__ = [
+    "FieldPool2d",
+    "SteerableConv",
+    "SteerableFeatures",
+    "irreps_network",
+    "quiet_escnn",
+    "regular_network",
+]
 
 Filter = Callable[[dict[str, Any]], bool]
 
@@ -59,7 +66,7 @@ def regular_network(
     `"template"` averages 2 x 2 pixels.
     """
     padding = choose_padding(image_size, padding_scheme)
-    with _quiet_escnn():
+    with quiet_escnn():
         space = gspaces.rot2dOnR2(turns)
         image = enn.FieldType(space, in_channels * [space.trivial_repr])
         fields = [enn.FieldType(space, n * [space.regular_repr]) for n in scaled_channels(width)]
@@ -73,7 +80,7 @@ def regular_network(
 
         def pool(fields: Any) -> nn.Module:
             if pooling == "template":
-                return FieldAvgPool2d()
+                return FieldPool2d(average_pool())
             return enn.PointwiseAvgPoolAntialiased2D(fields, sigma=0.66, stride=2)
 
         mask = enn.MaskModule(image, image_size, margin=1)
@@ -120,7 +127,7 @@ def irreps_network(
     """
     padding = choose_padding(image_size, padding_scheme)
     basis_filter = _KERNEL_FILTERS[kernels]
-    with _quiet_escnn():
+    with quiet_escnn():
         if mirror:
             space = gspaces.flipRot2dOnR2(-1, maximum_frequency=max_frequency)
             scalar, signed = space.irrep(0, 0), [space.irrep(1, 0)]
@@ -158,7 +165,7 @@ def irreps_network(
 
         def pool(fields: Any) -> nn.Module:
             if pooling == "template":
-                return FieldAvgPool2d()
+                return FieldPool2d(average_pool())
             return _on_parts(
                 fields, lambda t: enn.PointwiseMaxPool(t, 2), lambda t: enn.NormMaxPool(t, 2)
             )
@@ -285,12 +292,12 @@ class SteerableFeatures(nn.Module):
         return maps
 
 
-class FieldAvgPool2d(nn.Module):
-    """The template's average pooling for fields of any kind."""
+class FieldPool2d(nn.Module):
+    """A pooling that treats all channels alike, for fields of any kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: nn.Module) -> None:
         super().__init__()
-        self.pool = average_pool()
+        self.pool = pool
 
     def forward(self, x: Any) -> Any:
         """Halve the side of every map."""
@@ -355,7 +362,7 @@ class GatedActivation(nn.Module):
 
 
 @contextlib.contextmanager
-def _quiet_escnn() -> Iterator[None]:
+def quiet_escnn() -> Iterator[None]:
     """Let escnn build without its prints, and with an exact SVD.
 
     It prints progress and notes on empty kernel spaces. For O(2) it solves for null spaces, with

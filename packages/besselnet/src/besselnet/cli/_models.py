@@ -80,7 +80,7 @@ def models(
         raise ValueError("--size and --model are for --speed")
     images: dict[str, Any] = {"in_channels": in_channels or 1, "num_classes": num_classes}
     if speed:
-        chosen = [*([name] if name else []), *(patterns or [])] or list(MEASURED)
+        chosen = [*([name] if name else []), *(patterns or [])] or _of_images(MEASURED)
         images["in_channels"] = in_channels or 3
         _measure(_matching([*chosen, BASELINE]), sorted({*(sizes or [64])}), images, as_json)
         return
@@ -100,6 +100,11 @@ def _matching(patterns: list[str]) -> list[str]:
     return [name for name in list_models() if name in found]
 
 
+def _of_images(patterns: tuple[str, ...]) -> list[str]:
+    """The models that match one of the patterns and, as the baseline does, answer once for an image."""
+    return [name for name in _matching(list(patterns)) if model_info(name).answers == "image"]
+
+
 def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     infos = [model_info(name) for name in _matching([pattern])]
     rows = []
@@ -107,6 +112,7 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
         row: dict[str, Any] = {
             "name": info.name,
             "summary": info.summary,
+            "answers": info.answers,
             "symmetry": info.symmetry,
             "parameters": None,
             "not_built": None,
@@ -124,7 +130,7 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     table.add_column("name", no_wrap=True)
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("symmetry", min_width=8)
-    table.add_column("what it is", min_width=20)
+    table.add_column("what it is", min_width=12)
     for row in rows:
         count = "not built" if row["not_built"] else f"{row['parameters']:,}"
         table.add_row(*map(escape, (row["name"], count, row["symmetry"], row["summary"])))
@@ -201,6 +207,7 @@ def _describe(name: str, images: dict[str, Any], as_json: bool) -> None:
     size = model.image_size
     lines = {
         model.name: model.summary,
+        "answers": "one for each pixel" if model.answers == "pixels" else "one for each image",
         "symmetry": model.symmetry,
         "exactness": model.exactness,
         "input sizes": model.sizes,

@@ -1,6 +1,7 @@
 """Networks that run elsewhere: ONNX, ``torch.export``, plain PyTorch.
 
-Names are loaded when they are first used: `OnnxClassifier` needs no torch, and must not wait for it.
+Names are loaded when they are first used: `OnnxClassifier` and `OnnxSegmenter` need no torch, and must not
+wait for it.
 """
 
 import importlib
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from besselnet.export._files import SUFFIXES, TARGETS, ExportReport, export_model
     from besselnet.export._parity import BOUND, RANDOM_IMAGES
     from besselnet.export._plain import to_plain
+    from besselnet.export._segmenter import OnnxSegmenter
 
 __all__ = [
     "BOUND",
@@ -19,6 +21,7 @@ __all__ = [
     "TARGETS",
     "ExportReport",
     "OnnxClassifier",
+    "OnnxSegmenter",
     "Prediction",
     "export_model",
     "to_plain",
@@ -27,6 +30,7 @@ __all__ = [
 _PLACES = {
     "BOUND": "parity",
     "OnnxClassifier": "classifier",
+    "OnnxSegmenter": "segmenter",
     "Prediction": "classifier",
     "RANDOM_IMAGES": "parity",
     "to_plain": "plain",

@@ -14,7 +14,6 @@ from besselnet._version import __version__
 from besselnet.atomic import write_together
 from besselnet.checks import check_choice, check_number
 from besselnet.export import _parity as parity
-from besselnet.export._classifier import METADATA_FORMAT
 from besselnet.export._layers import count_forms, to_ordinary
 from besselnet.export._onnx import onnx_bytes
 from besselnet.export._plain import plain_source, to_plain
@@ -25,6 +24,7 @@ from besselnet.export._program import (
     takes_other_sizes,
 )
 from besselnet.export._quantize import quantize
+from besselnet.export._runtime import METADATA_FORMAT
 from besselnet.models import network_config
 from besselnet.nn import evaluating
 
@@ -85,7 +85,8 @@ def export_model(
     by more than the bound, it is a `ValueError` and nothing is written.
 
     Args:
-        model: any module with layers of torch and of besselnet, from images to logits.
+        model: any module with layers of torch and of besselnet, from images to logits (N, classes), or to
+            those of every pixel (N, classes, H, W).
         path: the file; its suffix is .onnx, .pt2 or .py.
         to: "onnx"; "torch-export" (a .pt2 file, which ``torch.export.load`` reads); "plain" (a Python file
             that needs torch alone, and its weights in a .pt file beside it).
@@ -129,7 +130,8 @@ def describe(model: nn.Module, images: Tensor, classes: Sequence[str]) -> dict[s
     """What a file says of the network in it: its `network_config`, or less where it has no recipe."""
     with evaluating(model):
         device = next((p.device for p in model.parameters()), images.device)
-        outputs = model(images[:1].to(device)).shape[-1]
+        shape = model(images[:1].to(device)).shape
+    outputs = shape[1]
     if classes and len(classes) != outputs:
         raise ValueError(f"classes={list(classes)}: must be {outputs} names, one for each logit")
     names = list(classes) or None
@@ -139,8 +141,9 @@ def describe(model: nn.Module, images: Tensor, classes: Sequence[str]) -> dict[s
         # Not of `create_model`, or changed since.
         config = {"besselnet": __version__, "name": type(model).__name__, "options": {}}
         config |= {"num_classes": outputs, "classes": names, "about": {}}
-    shape = {"in_channels": images.shape[1], "image_size": images.shape[-1]}
-    return config | shape | {"format": METADATA_FORMAT}
+    config |= {"in_channels": images.shape[1], "image_size": images.shape[-1]}
+    answers = "pixels" if len(shape) == 4 else "image"
+    return config | {"answers": answers, "format": METADATA_FORMAT}
 
 
 def _to_onnx(

@@ -29,10 +29,20 @@ from besselnet.functional import (
     response_of,
     scale_padding,
     strongest,
+    upsample_centred,
+    upsample_weights,
 )
-from besselnet.models import GatedNetwork
+from besselnet.models import FeatureMaps, GatedNetwork
+from besselnet.models.pixels import PixelNetwork
 from besselnet.models.template import TemplateNetwork
-from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d, Softsign, fold_batch_norm
+from besselnet.nn import (
+    AttentiveNorm2d,
+    BesselConv2d,
+    BlurPool2d,
+    Softsign,
+    Upsample2d,
+    fold_batch_norm,
+)
 
 Form = Literal["cheaper", "direct", "factored"]
 
@@ -235,6 +245,18 @@ class OrdinaryBlurPool2d(nn.Module):
         return pool_centred(x, self.weights, *self.settings)
 
 
+class OrdinaryFeatureMaps(nn.Module):
+    """``FeatureMaps`` without the check of the size."""
+
+    def __init__(self, network: FeatureMaps, form: Form) -> None:
+        super().__init__()
+        network.features = nn.Sequential(*[_replaced(layer, form) for layer in network.features])
+        self.network = network
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return self.network.maps(x)
+
+
 class OrdinaryNorm2d(nn.Module):
     """``AttentiveNorm2d`` without the check of the shape."""
 
@@ -246,10 +268,23 @@ class OrdinaryNorm2d(nn.Module):
         return self.layer.attend(x)
 
 
-class OrdinaryNetwork(nn.Module):
-    """``TemplateNetwork`` without the check of the size."""
+class OrdinaryUpsample2d(nn.Module):
+    """``Upsample2d`` by one graph for all sizes."""
 
-    def __init__(self, network: TemplateNetwork, form: Form) -> None:
+    weights: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weights", upsample_weights())
+
+    def forward(self, coarse: Tensor, fine: Tensor) -> Tensor:
+        return upsample_centred(coarse, self.weights, fine.shape[2], fine.shape[3])
+
+
+class OrdinaryNetwork(nn.Module):
+    """``TemplateNetwork`` or ``PixelNetwork`` without the check of the size."""
+
+    def __init__(self, network: TemplateNetwork | PixelNetwork, form: Form) -> None:
         super().__init__()
         network.features = _replaced(network.features, form)
         self.network = network
@@ -263,6 +298,9 @@ _ORDINARY: dict[type[nn.Module], Callable[[Any, Form], nn.Module]] = {
     BlurPool2d: lambda layer, form: OrdinaryBlurPool2d(layer),
     AttentiveNorm2d: lambda layer, form: OrdinaryNorm2d(layer),
     Softsign: lambda layer, form: nn.Softsign(),
+    Upsample2d: lambda layer, form: OrdinaryUpsample2d(),
     TemplateNetwork: OrdinaryNetwork,
+    PixelNetwork: OrdinaryNetwork,
+    FeatureMaps: OrdinaryFeatureMaps,
     GatedNetwork: lambda network, form: _replaced(network.pruned(), form),
 }

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from besselnet.export._classifier import METADATA_KEY
 from besselnet.export._program import torch_quiet
+from besselnet.export._runtime import METADATA_KEY
 
 # The oldest that torch's exporter writes without converting, so that the file runs wherever it can.
 OPSET = 18

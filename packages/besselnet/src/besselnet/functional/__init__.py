@@ -29,6 +29,7 @@ from besselnet.functional._pool import (
 )
 from besselnet.functional._rotation import rotate_images, rotation_matrices
 from besselnet.functional._softsign import softsign
+from besselnet.functional._upsample import upsample2d, upsample_centred, upsample_weights
 from besselnet.functional._view import VIEWS, View, hidden_colour, show_rotated
 from besselnet.functional._warp import (
     BORDERS,
@@ -81,5 +82,8 @@ __all__ = [
     "soft_disc",
     "softsign",
     "strongest",
+    "upsample2d",
+    "upsample_centred",
+    "upsample_weights",
     "warp_images",
 ]

@@ -4,6 +4,7 @@
 # isort: off
 from besselnet.models import _besselnet  # noqa: F401
 from besselnet.models._gated import GatedNetwork, GateReport
+from besselnet.models import _unet  # noqa: F401
 from besselnet.models import _paper  # noqa: F401
 # isort: on
 

@@ -5,31 +5,17 @@ and ReLU, with anti-aliased pooling between them, until the maps are as small as
 one dense layer.
 """
 
-import reprlib
 from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
 
-from besselnet.checks import (
-    LARGEST_SIGMA,
-    check_choice,
-    check_count,
-    check_cutoff,
-    check_number,
-)
+from besselnet.checks import LARGEST_SIGMA, check_choice, check_count, check_number
 from besselnet.functional import Algorithm, Response
+from besselnet.models._blocks import Blocks, check_channels, check_odd_kernel, widened
 from besselnet.models._registry import register_model
 from besselnet.models.template import LARGEST_WIDTH, Stage, TemplateNetwork
-from besselnet.nn import (
-    FIELDS,
-    AttentiveNorm2d,
-    BesselConv2d,
-    BlurPool2d,
-    Field,
-    FieldOfView,
-    Softsign,
-)
+from besselnet.nn import FIELDS, BlurPool2d, Field, FieldOfView
 
 __all__ = ["besselnet"]
 
@@ -44,10 +30,6 @@ _CHANNELS: dict[int, tuple[tuple[int, ...], ...]] = {
 }
 # Few images need many small steps. recipes/real-images-ablation.toml measures what each setting is worth.
 _TRAINING = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.05, "batch_size": 16}
-# Hundreds of times what the networks here have.
-_MOST_LAYERS = 1000
-_ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": Softsign}
-_NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
 
 
 def num_stages(image_size: int, kernel_size: int) -> int:
@@ -108,38 +90,25 @@ def besselnet(
             shrink, at 28 pixels to a single one that sees the whole image.
     """
     check_number("width", width, above=0, most=LARGEST_WIDTH)
-    check_choice("symmetry", symmetry, ("SO(2)", "O(2)", "none"))
+    blocks = Blocks(
+        symmetry=symmetry,
+        cutoff=cutoff,
+        scales=scales,
+        response=response,
+        sampling=sampling,
+        activation=activation,
+        normalization=normalization,
+        algorithm=algorithm,
+    )
     check_choice("field", field, (*FIELDS, "none"))
-    if check_count("kernel_size", kernel_size, 3) % 2 == 0:
-        raise ValueError(f"kernel_size={kernel_size}: must be an odd integer >= 3")
+    check_odd_kernel(kernel_size)
     check_count("image_size", image_size, kernel_size)
-    plan = _check_channels(stage_channels(image_size) if channels is None else channels)
-    check_choice("activation", activation, tuple(_ACTIVATIONS))
-    check_choice("normalization", normalization, tuple(_NORMALIZATIONS))
-    check_cutoff(cutoff)
+    plan = check_channels(stage_channels(image_size) if channels is None else channels)
     # As `BlurPool2d` would, in whose terms both are sigma.
     check_number("low_pass", low_pass, least=0, most=LARGEST_SIGMA)
     check_number("pool_blur", pool_blur, least=0, most=LARGEST_SIGMA)
     check_number("dropout", dropout, least=0, below=1)
     check_choice("last_padding", last_padding, ("same", "valid"))
-
-    def convolution(n_in: int, n_out: int, size: int, padding: int) -> nn.Module:
-        bias = normalization == "none"  # a normalisation takes a constant out again
-        if symmetry == "none":
-            return nn.Conv2d(n_in, n_out, size, padding=padding, bias=bias)
-        return BesselConv2d(
-            n_in,
-            n_out,
-            size,
-            padding=padding,
-            bias=bias,
-            symmetry=symmetry,
-            cutoff=cutoff,
-            scales=scales,
-            response=response,
-            sampling=sampling,
-            algorithm=algorithm,
-        )
 
     layers: list[nn.Module] = [] if field == "none" else [FieldOfView(field)]
     if low_pass:
@@ -153,13 +122,9 @@ def besselnet(
         wanted = plan[min(stage, len(plan) - 1)]
         for number, count in enumerate(wanted, start=1):
             last = stage == stages - 1 and number == len(wanted)
-            following = max(1, int(count * width + 1e-9))
+            following = widened(count, width)
             padding = 0 if last and last_padding == "valid" else size // 2
-            layers += [
-                convolution(current, following, size, padding),
-                _NORMALIZATIONS[normalization](following),
-                _ACTIVATIONS[activation](),
-            ]
+            layers += blocks.layers(current, following, size, padding)
             current, size = following, kernel_size
         ends.append(Stage(len(layers) - 1, current, 2**stage))
     if dropout:
@@ -167,20 +132,6 @@ def besselnet(
         layers.append(nn.Dropout2d(dropout))
     smallest = kernel_size * 2 ** (stages - 1)
     return TemplateNetwork(nn.Sequential(*layers), current, num_classes, smallest, stages=ends)
-
-
-def _check_channels(channels: object) -> tuple[tuple[int, ...], ...]:
-    """A list of channels for every stage, or a `ValueError`."""
-    try:
-        plan = tuple(tuple(check_count("channels", c) for c in stage) for stage in channels)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        plan = ()
-    if not plan or not all(plan) or sum(map(len, plan)) > _MOST_LAYERS:
-        raise ValueError(
-            f"channels={reprlib.repr(channels)}: must be a list of integers >= 1 for each stage, such as "
-            "[[16], [32, 32], [64, 64]]"
-        )
-    return plan
 
 
 for _name, _width, _summary in (

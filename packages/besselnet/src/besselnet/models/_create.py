@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from besselnet.checks import LARGEST_SIDE, check_count
 from besselnet.models._folder import CONFIG_FILE, load_network, read_network_config
-from besselnet.models._registry import ModelRecipe, check_options, model_info
+from besselnet.models._registry import Answers, ModelRecipe, check_options, model_info
 from besselnet.models.template import FeatureMaps
 
 __all__ = [
@@ -53,17 +53,19 @@ def create_model(
             the first ones, and of too many those that fall on one channel are added, so that a grey image,
             repeated over the channels, gives the same answer as before.
         num_classes: length of the logits; by default that of the pretrained weights, which get a fresh last
-            layer for any other. 0 for no last layer: the model gives the pooled features.
+            layer for any other. 0 for no last layer: the model gives the (pooled) features.
         image_size: side of the (square) images in pixels; by default that of the pretrained weights, or
             `model_info(name).default_size`.
         pretrained: the name of weights that come with besselnet (see `list_pretrained`), which also
             decide the options; or True for those that fit the arguments.
-        features_only: give the maps of every stage: a `FeatureMaps`, whose `feature_info` describes them.
+        features_only: give the maps of every stage (of a U-Net, those on the way down): a `FeatureMaps`,
+            whose `feature_info` describes them.
         options: the model's own options, see `model_info(name).options`.
 
     Returns:
         A module: `forward(x)` maps images (N, in_channels, H, W) to logits (N, num_classes),
-        `forward_features(x)` to the feature maps before the global pooling, (N, num_features, h, w).
+        `forward_features(x)` to the feature maps before the global pooling, (N, num_features, h, w). Where
+        `model_info(name).answers` is "pixels", the logits are (N, num_classes, H, W), and the maps as large.
         `get_classifier()` is its last layer, and `reset_classifier(num_classes)` exchanges it.
     """
     given = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
@@ -105,7 +107,7 @@ class ModelDescription:
         multiply_adds: those of convolutions and matrix products for one image, counted while it ran.
         quarter_turn_error: largest change of the logits over the three quarter turns of an image,
             relative to the change from that image to another; untrained, float32. None where no image
-            changes the logits.
+            changes the logits. Logits of pixels are rotated back.
     """
 
     name: str
@@ -121,6 +123,7 @@ class ModelDescription:
     parameters: int
     multiply_adds: int
     quarter_turn_error: float | None
+    answers: Answers
 
 
 def describe_model(
@@ -153,6 +156,8 @@ def describe_model(
         with FlopCounterMode(display=False) as counter:
             logits = model(image)
         turned = [model(image.rot90(turns, (-2, -1))) for turns in (1, 2, 3)]
+        if info.answers == "pixels":
+            turned = [maps.rot90(-turns, (-2, -1)) for turns, maps in enumerate(turned, start=1)]
         scale = (model(another) - logits).norm()
     change = max((other - logits).norm() for other in turned)
     return ModelDescription(
@@ -167,6 +172,7 @@ def describe_model(
         parameters=count_parameters(model),
         multiply_adds=counter.get_total_flops() // 2,
         quarter_turn_error=float(change / scale) if scale > 0 else None,
+        answers=info.answers,
     )
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -18,6 +18,8 @@ from besselnet.checks import check_count, check_finite
 __all__ = ["ModelInfo", "ModelRecipe", "list_models", "model_info", "register_model"]
 
 Builder = Callable[..., nn.Module]
+# What a network has logits for: each image, or each pixel of it.
+Answers = Literal["image", "pixels"]
 
 # What a network is built for at most: far more than any here is useful for.
 MOST_CHANNELS, MOST_CLASSES, MOST_PIXELS = 2**16, 2**20, 2**16
@@ -42,6 +44,8 @@ class ModelInfo:
         training: settings of training that suit it, by the names that `besselnet train` knows.
         augmentable: whether rotated, reflected and scaled training images help it. They do not help a
             network that asks the images for their symmetry.
+        answers: "image" for logits (N, num_classes), "pixels" for logits (N, num_classes, H, W), which turn
+            with the image where they would stay the same otherwise.
     """
 
     name: str
@@ -55,6 +59,7 @@ class ModelInfo:
     build: Builder
     training: Mapping[str, Any] = field(default_factory=dict)
     augmentable: bool = True
+    answers: Answers = "image"
 
 
 class _NothingDrawn(TorchFunctionMode):
@@ -171,13 +176,15 @@ def register_model(
     defaults: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
     augmentable: bool = True,
+    answers: Answers = "image",
 ) -> Callable[[Builder], Builder]:
     """Add the decorated builder to the list of models.
 
     The builder takes `in_channels`, `num_classes` and `image_size` by keyword and returns a module
     with `forward_features(x) -> (N, C, h, w)` and `forward(x) -> (N, num_classes)`, or the pooled features
     (N, C) for `num_classes=0`. `besselnet.models.template.TemplateNetwork` is such a module, and has the
-    other methods that `create_model` promises.
+    other methods that `create_model` promises. With `answers="pixels"`, `forward(x)` gives
+    (N, num_classes, H, W), as `besselnet.models.pixels.PixelNetwork` does.
 
     The builder's further keyword arguments become the options of the model and must have defaults, except
     those in `fixed`, which tell this model from others of the same builder; `defaults` gives this model's own
@@ -213,6 +220,7 @@ def register_model(
             build=functools.partial(build, **settings, **own),
             training=dict(training or {}),
             augmentable=augmentable,
+            answers=answers,
         )
         return build
 

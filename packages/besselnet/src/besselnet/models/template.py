@@ -25,7 +25,9 @@ __all__ = [
     "TemplateNetwork",
     "Width",
     "average_pool",
+    "channels_taken",
     "choose_padding",
+    "feature_maps",
     "pooled_sides",
     "scaled_channels",
     "smallest_side",
@@ -168,12 +170,17 @@ class TemplateNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        self.in_channels = _channels_taken(features)
+        self.in_channels = channels_taken(features)
         self.num_features = channels
         self.head = _dense(channels, num_classes)
         self.smallest_size = smallest_size
         self.global_pool = global_pool
         self.stages = tuple(stages)
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The layers that `stages` count, for `FeatureMaps`."""
+        return self.features
 
     def get_classifier(self) -> nn.Module:
         """The dense layer; `nn.Identity` where there is none."""
@@ -188,17 +195,7 @@ class TemplateNetwork(nn.Module):
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to feature maps (N, num_features, h, w)."""
-        x = _prepared(x, self.smallest_size, self.in_channels)
-        try:
-            maps: Tensor = self.features(x)
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise ValueError(
-                f"the images have the shape {tuple(x.shape)}: must be at least 2 in training, where the "
-                "last maps, of one pixel, are normalised over the images: choose another batch size"
-            ) from error
-        return maps
+        return feature_maps(self.features, x, self.smallest_size, self.in_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, in_channels, H, W) to logits (N, num_classes), or features (N, num_features)."""
@@ -254,24 +251,30 @@ class FeatureMaps(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        if not isinstance(network, TemplateNetwork) or not network.stages:
+        staged: Any = network
+        stages: Any = getattr(network, "stages", ())
+        # Networks of others may call something else their stages.
+        if not isinstance(stages, tuple) or not stages:
             raise ValueError(
                 f"a {type(network).__name__} does not tell its stages: take a network that does, such as "
                 "the `pruned()` of a 'besselnet_gated'"
             )
-        last = network.stages[-1].layer
-        self.features = nn.Sequential(*list(network.features.children())[: last + 1])
-        self.smallest_size = network.smallest_size
-        self.in_channels = network.in_channels
+        layers = list(staged.encoder.children())
+        self.features = nn.Sequential(*layers[: stages[-1].layer + 1])
+        self.smallest_size: int = staged.smallest_size
+        self.in_channels: int | None = staged.in_channels
         self.feature_info: list[dict[str, Any]] = [
             {"num_chs": channels, "reduction": reduction, "module": f"features.{layer}"}
-            for layer, channels, reduction in network.stages
+            for layer, channels, reduction in stages
         ]
-        self._layers = {stage.layer for stage in network.stages}
+        self._layers = {stage.layer for stage in stages}
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Images (N, in_channels, H, W) to a list of maps (N, channels, h, w), the largest first."""
-        x = _prepared(x, self.smallest_size, self.in_channels)
+        return self.maps(_prepared(x, self.smallest_size, self.in_channels))
+
+    def maps(self, x: Tensor) -> list[Tensor]:
+        """`forward` without the check of the images."""
         maps = []
         for number, layer in enumerate(self.features):
             x = layer(x)
@@ -280,11 +283,34 @@ class FeatureMaps(nn.Module):
         return maps
 
 
+def feature_maps(
+    features: nn.Module, x: Tensor, smallest_size: int, channels: int | None
+) -> Tensor:
+    """What `features` makes of images, and a `ValueError` in words where it cannot take them.
+
+    Args:
+        x: images (N, channels, H, W).
+        smallest_size: that H and W must have.
+        channels: None where the layers tell.
+    """
+    x = _prepared(x, smallest_size, channels)
+    try:
+        maps: Tensor = features(x)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ValueError(
+            f"the images have the shape {tuple(x.shape)}: must be at least 2 in training, where the "
+            "last maps, of one pixel, are normalised over the images: choose another batch size"
+        ) from error
+    return maps
+
+
 def _dense(channels: int, num_classes: int) -> nn.Module:
     return nn.Linear(channels, num_classes) if num_classes else nn.Identity()
 
 
-def _channels_taken(features: nn.Module) -> int | None:
+def channels_taken(features: nn.Module) -> int | None:
     """Channels of the images, where the first layer that learns is a convolution that tells."""
     learning = (
         m for m in features.modules() if next(m.parameters(recurse=False), None) is not None

@@ -17,6 +17,7 @@ from besselnet.nn._sizes import (
     window_stride,
 )
 from besselnet.nn._transform import FourierBesselTransform
+from besselnet.nn._upsample import Upsample2d
 
 __all__ = [
     "FIELDS",
@@ -28,6 +29,7 @@ __all__ = [
     "FourierBesselTransform",
     "SizeReport",
     "Softsign",
+    "Upsample2d",
     "check_size",
     "evaluating",
     "exact_sizes",

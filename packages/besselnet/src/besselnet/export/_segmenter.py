@@ -1,0 +1,56 @@
+"""Exported networks that answer for every pixel, at work: onnxruntime, numpy and Pillow, no torch."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from besselnet._pixels import Array, read_pixels, reading_options, scale_depth
+from besselnet.export._runtime import OnnxNetwork
+
+# From probabilities of batches, (N, C, H, W) -> (N, classes, H, W), and one image (C, H, W) to its own.
+Tiles = Callable[[Callable[[Array], Array], Array], Array]
+
+
+class OnnxSegmenter(OnnxNetwork):
+    """A network of one answer for each pixel that `besselnet export --to onnx` wrote.
+
+    The arguments and attributes are those of `OnnxClassifier`. It takes images of every size from 16 pixels.
+    """
+
+    answers = "pixels"
+
+    def predict_masks(self, image: Array | str | Path, *, tiles: Tiles | None = None) -> Array:
+        """The class of every pixel, (H, W) of integers.
+
+        Args:
+            image: a file; or pixels (H, W, C) or (H, W), uint8, or floats in [0, 1].
+            tiles: for large images, `tiles(probabilities, image)` gives the probabilities (classes, H, W) of
+                an image (C, H, W) from those of batches of smaller ones; unset: in one piece.
+        """
+        pixels = self.read(image) if isinstance(image, str | Path) else self._planes(image)
+        if tiles is None:
+            return self.logits(pixels[None])[0].argmax(0)
+        return tiles(self.probabilities, pixels).argmax(0)
+
+    def read(self, path: str | Path) -> Array:
+        """An image file at its own size, (C, H, W) floats in [0, 1], read as in training."""
+        options = reading_options(self.facts)
+        options.pop("resize", None)
+        pixels = read_pixels(path, channels=self.in_channels, **options)
+        return _as_floats(scale_depth(pixels, options.get("bits")))
+
+    def _planes(self, image: Array) -> Array:
+        """(H, W, C) or (H, W) -> (C, H, W) floats."""
+        planes = image[None] if image.ndim == 2 else np.moveaxis(image, -1, 0)
+        known = image.dtype == np.uint8 or image.dtype.kind == "f"
+        if not known or image.ndim not in (2, 3) or len(planes) != self.in_channels:
+            raise ValueError(
+                f"image has the shape {image.shape} and the type {image.dtype}: must be (H, W, "
+                f"{self.in_channels}) of uint8, or of floats in [0, 1]"
+            )
+        return _as_floats(planes)
+
+
+def _as_floats(pixels: Array) -> Array:
+    return pixels.astype(np.float32) / np.float32(255 if pixels.dtype == np.uint8 else 1)

@@ -1,0 +1,27 @@
+"""``Upsample2d``: interpolation that keeps quarter turns and reflections exact on every size."""
+
+from torch import Tensor, nn
+
+from besselnet.functional import upsample2d
+
+
+class Upsample2d(nn.Module):
+    """Coarse maps on the pixels of finer ones: the way back from ``BlurPool2d(ceil_mode=True)``.
+
+    ``nn.Upsample`` stretches 5 pixels to 9 as it does to 10, so that maps of odd sizes lie beside the finer
+    ones. This layer computes :func:`besselnet.functional.upsample2d`: turning or mirroring both inputs does
+    the same to the output, to rounding, for every size. It has no parameters.
+
+    Shape:
+        coarse (N, C, h, w), fine (N, C', H, W) with h = ceil(H / 2), w = ceil(W / 2) -> (N, C, H, W)
+
+    Example:
+        >>> import torch
+        >>> from besselnet.nn import BlurPool2d
+        >>> fine = torch.rand(2, 3, 29, 32)
+        >>> Upsample2d()(BlurPool2d(ceil_mode=True)(fine), fine).shape
+        torch.Size([2, 3, 29, 32])
+    """
+
+    def forward(self, coarse: Tensor, fine: Tensor) -> Tensor:
+        return upsample2d(coarse, fine.shape[-2:])
