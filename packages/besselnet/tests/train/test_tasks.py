@@ -34,6 +34,7 @@ from besselnet.train import (
     task_of,
     train_folds,
     train_run,
+    try_mirror_images,
 )
 from besselnet.train._fit import CHECKPOINT_NAME
 from besselnet.train._losses import LabelLoss, MaskLoss, ValueLoss, soft_dice
@@ -397,6 +398,12 @@ def test_a_wrong_pairing_is_one_clear_line(tmp_path, task, changes, message):
     with pytest.raises(ValueError, match=message) as caught:
         train_run(config, tmp_path / "run", quiet=True)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_mirror_images_are_tried_for_classes_only(name):
+    images = Splits(particles(name, 240, 0))
+    assert try_mirror_images(task_config(name), images, quiet=True) is None
 
 
 def test_folds_are_for_classes(tmp_path):
