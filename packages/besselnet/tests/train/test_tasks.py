@@ -38,10 +38,11 @@ from besselnet.train import (
 )
 from besselnet.train._fit import CHECKPOINT_NAME
 from besselnet.train._losses import LabelLoss, MaskLoss, ValueLoss, soft_dice
+from besselnet.train._optimise import learning_rate
 from besselnet.train._run import make_batches
 from besselnet.train._tasks import read_task
 from train.toy_tasks import make_splits, particles, task_config
-from train.toys import same, weights_of
+from train.toys import ToyBatches, same, toy_model, weights_of
 
 TASKS = ("segment", "regress", "multilabel")
 # Scores that only a network reaches that has learned.
@@ -423,6 +424,24 @@ def test_a_wide_image_is_learned_from_patches_and_tested_whole(tmp_path):
     assert run.image_size == 16
     assert run.results()["test"]["images"] == 16
     assert run.results()["test"]["iou"] > 0.5
+
+
+def test_classes_are_learned_bit_for_bit_as_in_a_plain_loop():
+    config, batches = TrainConfig(epochs=3, learning_rate=0.01, device="cpu"), ToyBatches(61)
+    plain, default, named = (toy_model(dropout=0) for _ in range(3))
+    fit(default, batches, None, config, quiet=True)
+    fit(named, batches, None, config, task=Classify(("a", "b")), quiet=True)
+    optimizer = torch.optim.Adam(plain.parameters())
+    for epoch in range(3):
+        batches.set_epoch(epoch)
+        for index, (images, labels) in enumerate(batches):
+            optimizer.param_groups[0]["lr"] = learning_rate(config, 4 * epoch + index, 12)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(plain(images), labels, reduction="sum") * (1 / len(labels))
+            loss.backward()
+            optimizer.step()
+    assert same(weights_of(plain), weights_of(default))
+    assert same(weights_of(plain), weights_of(named))
 
 
 def test_own_batches_need_a_task_only_for_other_labels_than_classes():
