@@ -20,6 +20,7 @@ from besselnet.data import IGNORED, ImageSet, Splits
 from besselnet.models import read_network_config
 from besselnet.train import (
     Classify,
+    DataConfig,
     Interrupted,
     Multilabel,
     Regress,
@@ -30,6 +31,7 @@ from besselnet.train import (
     evaluate_run,
     find_learning_rate,
     fit,
+    load_images,
     load_run,
     task_of,
     train_folds,
@@ -405,6 +407,11 @@ def test_a_wrong_pairing_is_one_clear_line(tmp_path, task, changes, message):
 def test_mirror_images_are_tried_for_classes_only(name):
     images = Splits(particles(name, 240, 0))
     assert try_mirror_images(task_config(name), images, quiet=True) is None
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_task_is_told_to_sources_that_ask(name):
+    assert load_images(DataConfig(source="toy-particles", task=name)).train.task == name
 
 
 def test_folds_are_for_classes(tmp_path):

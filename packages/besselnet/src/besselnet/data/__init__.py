@@ -28,6 +28,7 @@ from besselnet.data._frame import frames_are_full, ground_colour
 from besselnet.data._imageset import IGNORED, ImageSet, Provenance, Splits, Task
 from besselnet.data._registry import (
     DataSource,
+    data_options,
     data_source,
     fetch_data,
     list_data,
@@ -59,6 +60,7 @@ __all__ = [
     "Stretch",
     "Task",
     "cache_folder",
+    "data_options",
     "data_source",
     "decode_image",
     "divide",
