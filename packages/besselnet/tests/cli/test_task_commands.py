@@ -22,7 +22,7 @@ def run_command(capsys, *arguments):
 
 def training(folder, task, *more):
     settings = [word for one in QUICK for word in ("--set", one)]
-    kind = ("--set", f"data.options.kind={task}")
+    kind = ("--set", f"data.options.task={task}")
     return ("train", "toy-particles", "--out", folder, *kind, *settings, *more)
 
 

@@ -20,6 +20,7 @@ from besselnet.data import IGNORED, ImageSet, Splits
 from besselnet.models import read_network_config
 from besselnet.train import (
     Classify,
+    DataConfig,
     Interrupted,
     Multilabel,
     Regress,
@@ -30,17 +31,20 @@ from besselnet.train import (
     evaluate_run,
     find_learning_rate,
     fit,
+    load_images,
     load_run,
     task_of,
     train_folds,
     train_run,
+    try_mirror_images,
 )
 from besselnet.train._fit import CHECKPOINT_NAME
 from besselnet.train._losses import LabelLoss, MaskLoss, ValueLoss, soft_dice
+from besselnet.train._optimise import learning_rate
 from besselnet.train._run import make_batches
 from besselnet.train._tasks import read_task
 from train.toy_tasks import make_splits, particles, task_config
-from train.toys import same, weights_of
+from train.toys import ToyBatches, same, toy_model, weights_of
 
 TASKS = ("segment", "regress", "multilabel")
 # Scores that only a network reaches that has learned.
@@ -399,6 +403,17 @@ def test_a_wrong_pairing_is_one_clear_line(tmp_path, task, changes, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_mirror_images_are_tried_for_classes_only(name):
+    images = Splits(particles(name, 240, 0))
+    assert try_mirror_images(task_config(name), images, quiet=True) is None
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_task_is_told_to_sources_that_ask(name):
+    assert load_images(DataConfig(source="toy-particles", task=name)).train.task == name
+
+
 def test_folds_are_for_classes(tmp_path):
     config = task_config("segment")
     config = replace(config, data=replace(config.data, folds=3))
@@ -416,6 +431,24 @@ def test_a_wide_image_is_learned_from_patches_and_tested_whole(tmp_path):
     assert run.image_size == 16
     assert run.results()["test"]["images"] == 16
     assert run.results()["test"]["iou"] > 0.5
+
+
+def test_classes_are_learned_bit_for_bit_as_in_a_plain_loop():
+    config, batches = TrainConfig(epochs=3, learning_rate=0.01, device="cpu"), ToyBatches(61)
+    plain, default, named = (toy_model(dropout=0) for _ in range(3))
+    fit(default, batches, None, config, quiet=True)
+    fit(named, batches, None, config, task=Classify(("a", "b")), quiet=True)
+    optimizer = torch.optim.Adam(plain.parameters())
+    for epoch in range(3):
+        batches.set_epoch(epoch)
+        for index, (images, labels) in enumerate(batches):
+            optimizer.param_groups[0]["lr"] = learning_rate(config, 4 * epoch + index, 12)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(plain(images), labels, reduction="sum") * (1 / len(labels))
+            loss.backward()
+            optimizer.step()
+    assert same(weights_of(plain), weights_of(default))
+    assert same(weights_of(plain), weights_of(named))
 
 
 def test_own_batches_need_a_task_only_for_other_labels_than_classes():

@@ -88,14 +88,14 @@ def make_splits(task: str, shape: tuple[int, int] | None = None) -> Splits:
 
 @register_data("toy-particles", summary="Particles for tests")
 def load_particles(
-    *, root: Path | None, image_size: int | None, seed: int, kind: str = "segment"
+    *, root: Path | None, image_size: int | None, seed: int, task: str = "segment"
 ) -> Splits:
-    return make_splits(kind)
+    return make_splits(task)
 
 
 def task_config(task: str, **settings: object) -> RunConfig:
     """A training on particles that learns something in a second."""
     train = {"epochs": 12, "batch_size": 8, "learning_rate": 0.03, "device": "cpu", **settings}
     name = "toy_pixels" if task == "segment" else "toy_pooled"
-    data = DataConfig(source="toy-particles", augment=("rotate",), options={"kind": task})
+    data = DataConfig(source="toy-particles", augment=("rotate",), options={"task": task})
     return RunConfig(data, ModelConfig(name), TrainConfig(**train))  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ from besselnet.data._imageset import ImageSet, Provenance, Splits, Task
 from besselnet.data._masks import instance_classes
 from besselnet.data._registry import (
     DataSource,
+    data_options,
     data_source,
     fetch_data,
     list_data,
@@ -60,6 +61,7 @@ __all__ = [
     "Stretch",
     "Task",
     "cache_folder",
+    "data_options",
     "data_source",
     "decode_image",
     "divide",

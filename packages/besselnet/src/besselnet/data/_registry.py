@@ -145,6 +145,14 @@ def load_data(
     return source.load(root=place, image_size=image_size, seed=seed, **options)
 
 
+def data_options(name_or_path: str | Path) -> tuple[str, ...]:
+    """Names of the options that `load_data` takes for a data set or path; none where there is no such set."""
+    try:
+        return _find(name_or_path, None)[0].options
+    except ValueError:
+        return ()
+
+
 def resolve_reading(name_or_path: str | Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """`options` of a data set, with the `resize` that it takes where they name none.
 

@@ -126,7 +126,7 @@ class DataConfig:
     )
     patches_per_image: int = _setting(1, "patches of every image in an epoch")
     task: Literal["classify", "segment", "regress", "multilabel"] | None = _setting(
-        None, "what the labels must be; unset: whatever they are"
+        None, "what the labels are, where they can be read in two ways, and must be; unset: found"
     )
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "options of the data set"}

@@ -55,7 +55,8 @@ def try_mirror_images(
 
     Mirror images count as staying in their class unless fewer of them get the right answer than chance
     explains (one-sided sign test on the images whose answers differ, p < 0.1). Only training images are
-    looked at. None with fewer than 50 images to ask about, or where the network has learned nothing.
+    looked at. None with fewer than 50 images to ask about, where the network has learned nothing, and for
+    other labels than classes.
 
     Args:
         config: of the training that is to come; mirrored copies are left out of its augmentation.
@@ -63,7 +64,7 @@ def try_mirror_images(
         quiet: print nothing.
     """
     train = images.train
-    if len(train) * HELD_OUT < FEWEST:
+    if train.task != "classify" or len(train) * HELD_OUT < FEWEST:
         return None
     by_group = train.groups is not None and len(train.groups.unique()) >= 1 / HELD_OUT
     seen, held_out = stratified_split(

@@ -221,8 +221,7 @@ def recommend_config(
     config = make_config(found.settings, given)
     names = found.settings.get("data", {}).get("augment", ["reflect"])
     alone = config.train.devices * config.train.nodes == 1 and is_first_process()
-    tried = trial and alone and looked_at.train.task == "classify"
-    if tried and "reflect" not in names and model_info(config.model.name).augmentable:
+    if trial and alone and "reflect" not in names and model_info(config.model.name).augmentable:
         result = try_mirror_images(config, looked_at)
         if result is not None and result.same:
             names.append("reflect")

@@ -26,6 +26,7 @@ from besselnet.data import (
     Batches,
     ImageSet,
     Splits,
+    data_options,
     fold_splits,
     load_data,
     make_augmentation,
@@ -143,13 +144,19 @@ def build_model(
 
 
 def load_images(config: DataConfig) -> Splits:
-    """The images that `config` names; with a `fold`, divided for it."""
+    """The images that `config` names; with a `fold`, divided for it.
+
+    A `task` is told to sources that have such an option, since some labels can be read in two ways.
+    """
+    options = dict(config.options)
+    if config.task is not None and "task" in data_options(config.source):
+        options.setdefault("task", config.task)
     splits = load_data(
         config.source,
         root=config.root,
         image_size=config.image_size,
         seed=config.seed,
-        **config.options,
+        **options,
     )
     return splits if config.fold is None else divide_in_folds(splits, config)[config.fold - 1]
 
