@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from besselnet.data import IGNORED, ImageSet, Splits, register_data
-from besselnet.models import model_info, register_model
+from besselnet.models import register_model
 from besselnet.train import DataConfig, ModelConfig, RunConfig, TrainConfig
 
 SHAPES = {"segment": (20, 28), "regress": (20, 20), "multilabel": (20, 20)}
@@ -20,6 +20,7 @@ COUNTS = {"train": 48, "val": 16, "test": 16}
     sizes="any",
     smallest_size=4,
     summary="A network for tests that answers for each pixel",
+    answers="pixels",
 )
 def toy_pixels(*, in_channels: int, num_classes: int, image_size: int) -> nn.Module:
     return nn.Sequential(
@@ -29,10 +30,6 @@ def toy_pixels(*, in_channels: int, num_classes: int, image_size: int) -> nn.Mod
         nn.Dropout(0.1),
         nn.Conv2d(8, num_classes, 1),
     )
-
-
-# Frozen, and without the attribute in registrations of networks that answer for images.
-object.__setattr__(model_info("toy_pixels"), "answers", "pixels")
 
 
 @register_model(

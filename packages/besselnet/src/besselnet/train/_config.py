@@ -215,15 +215,10 @@ def make_config(
 def default_model(task: Task | None) -> str:
     """The first network that answers as the task asks for: for each pixel, or for the image."""
     answers = "pixels" if task == "segment" else "image"
-    found = [name for name in list_models() if model_answers(name) == answers]
+    found = [name for name in list_models() if model_info(name).answers == answers]
     if not found:
         raise ValueError("model.name='': must be given, since no network answers for each pixel")
     return found[0]
-
-
-def model_answers(name: str) -> str:
-    """What a network answers for: the "image", or all of its "pixels"."""
-    return str(getattr(model_info(name), "answers", "image"))
 
 
 def merge_settings(

@@ -37,6 +37,7 @@ from besselnet.models import (
     CONFIG_FILE,
     create_model,
     load_network,
+    model_info,
     read_network_config,
     save_network,
 )
@@ -48,7 +49,6 @@ from besselnet.train._config import (
     config_hash,
     default_model,
     from_dict,
-    model_answers,
     read_config,
     resolve_options,
     to_dict,
@@ -336,7 +336,7 @@ def check_task(config: RunConfig, images: ImageSet) -> None:
         raise ValueError(
             f"data.task={config.data.task!r}: {source} has {task.labels}, which is {task.name!r}"
         )
-    answers = model_answers(config.model.name)
+    answers = model_info(config.model.name).answers
     if answers != task.answers:
         gives = "one answer per image" if answers == "image" else "an answer for each pixel"
         raise ValueError(

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet.checks import check_count
-from besselnet.models import count_parameters, create_model
+from besselnet.models import count_parameters, create_model, model_info
 from besselnet.nn import fold_batch_norm
-from besselnet.train._config import make_config, model_answers
+from besselnet.train._config import make_config
 from besselnet.train._optimise import make_optimizer
 from besselnet.train._progress import ProgressLog, in_words
 
@@ -134,7 +134,7 @@ def measure_speed(
         network = create_model(
             name, in_channels=in_channels, num_classes=num_classes, image_size=image_size
         )
-        labels = masks if model_answers(name) == "pixels" else numbers
+        labels = masks if model_info(name).answers == "pixels" else numbers
         calls[name, "training"] = _training_step(name, network, images, labels)
         calls[name, "prediction"] = _prediction(network, images)
         sizes[name] = count_parameters(network), _kept_bytes(network, images, labels)
