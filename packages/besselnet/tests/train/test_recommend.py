@@ -14,7 +14,6 @@ from besselnet.train import (
     recommend_settings,
     train_run,
 )
-from besselnet.train._config import model_answers
 from besselnet.train._recommend import (
     BATCH_SIZES,
     COLOUR_CHANNELS,
@@ -245,8 +244,8 @@ def test_values_are_not_scaled_shifted_or_brightened():
 
 def test_masks_choose_a_network_that_answers_for_pixels():
     config, _, _ = recommend_config(images=Splits(particles("segment", 4, 0)))
-    assert model_answers(config.model.name) == "pixels"
+    assert model_info(config.model.name).answers == "pixels"
     config, _, _ = recommend_config(images=Splits(particles("regress", 4, 0)))
     assert config.model.name == make_config().model.name
     config = make_config({"data": {"task": "segment"}})
-    assert model_answers(config.model.name) == "pixels"
+    assert model_info(config.model.name).answers == "pixels"
