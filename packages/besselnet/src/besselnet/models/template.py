@@ -21,6 +21,7 @@ __all__ = [
     "PADDINGS",
     "SIZES",
     "FeatureMaps",
+    "FeatureNetwork",
     "Stage",
     "TemplateNetwork",
     "Width",
@@ -147,16 +148,79 @@ def average_pool() -> nn.Module:
     return BlurPool2d(2, sigma=0)
 
 
-class TemplateNetwork(nn.Module):
-    """Feature maps, global pooling, one dense layer.
+class FeatureNetwork(nn.Module):
+    """Feature maps and a last layer: what all networks here share.
+
+    A subclass says what the last layer is (`make_head`) and how it is applied (`classify`).
 
     Args:
         features: maps images (N, in_channels, H, W) to feature maps (N, channels, h, w).
         channels: channels of the feature maps, kept as ``num_features``.
-        num_classes: length of the logits; 0 for no dense layer: the network then gives the pooled features.
+        num_classes: logits; 0 for no last layer.
         smallest_size: smallest side of an image that `features` can take.
+        stages: of `encoder`, for `FeatureMaps`.
+    """
+
+    def __init__(
+        self,
+        features: nn.Module,
+        channels: int,
+        num_classes: int,
+        smallest_size: int,
+        stages: Sequence[Stage] = (),
+    ) -> None:
+        super().__init__()
+        self.features = features
+        self.in_channels = channels_taken(features)
+        self.num_features = channels
+        self.head = self.make_head(channels, num_classes) if num_classes else nn.Identity()
+        self.smallest_size = smallest_size
+        self.stages = tuple(stages)
+
+    @staticmethod
+    def make_head(channels: int, num_classes: int) -> nn.Module:
+        """The last layer."""
+        raise NotImplementedError
+
+    def classify(self, maps: Tensor) -> Tensor:
+        """Feature maps (N, num_features, h, w) to what `forward` gives."""
+        raise NotImplementedError
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The layers that `stages` count, for `FeatureMaps`."""
+        return self.features
+
+    def get_classifier(self) -> nn.Module:
+        """The last layer; `nn.Identity` where there is none."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Put a fresh last layer for another number of classes in place of the last one; 0 for none."""
+        check_count("num_classes", num_classes, 0)
+        like = next(self.features.parameters(), torch.empty(0))
+        fresh = self.make_head(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.head = fresh.to(like.device, like.dtype)
+        note_classes(self, num_classes)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images (N, in_channels, H, W) to feature maps (N, num_features, h, w)."""
+        return feature_maps(self.features, x, self.smallest_size, self.in_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, in_channels, H, W) to logits, or what the last layer would take."""
+        return self.classify(self.forward_features(x))
+
+    def extra_repr(self) -> str:
+        return f"smallest_size={self.smallest_size}"
+
+
+class TemplateNetwork(FeatureNetwork):
+    """Feature maps, global pooling, one dense layer: logits (N, num_classes), or features (N, num_features).
+
+    Args:
+        features, channels, num_classes, smallest_size, stages: as in `FeatureNetwork`.
         global_pool: mean or maximum over the pixels of the feature maps.
-        stages: of `features`, an `nn.Sequential`, for `FeatureMaps`.
     """
 
     def __init__(
@@ -168,47 +232,20 @@ class TemplateNetwork(nn.Module):
         global_pool: Literal["mean", "max"] = "mean",
         stages: Sequence[Stage] = (),
     ) -> None:
-        super().__init__()
-        self.features = features
-        self.in_channels = channels_taken(features)
-        self.num_features = channels
-        self.head = _dense(channels, num_classes)
-        self.smallest_size = smallest_size
+        super().__init__(features, channels, num_classes, smallest_size, stages)
         self.global_pool = global_pool
-        self.stages = tuple(stages)
 
-    @property
-    def encoder(self) -> nn.Module:
-        """The layers that `stages` count, for `FeatureMaps`."""
-        return self.features
-
-    def get_classifier(self) -> nn.Module:
-        """The dense layer; `nn.Identity` where there is none."""
-        return self.head
-
-    def reset_classifier(self, num_classes: int) -> None:
-        """Put a fresh dense layer for another number of classes in place of the last one; 0 for none."""
-        check_count("num_classes", num_classes, 0)
-        like = next(self.features.parameters(), torch.empty(0))
-        self.head = _dense(self.num_features, num_classes).to(like.device, like.dtype)
-        note_classes(self, num_classes)
-
-    def forward_features(self, x: Tensor) -> Tensor:
-        """Images (N, in_channels, H, W) to feature maps (N, num_features, h, w)."""
-        return feature_maps(self.features, x, self.smallest_size, self.in_channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_channels, H, W) to logits (N, num_classes), or features (N, num_features)."""
-        return self.classify(self.forward_features(x))
+    @staticmethod
+    def make_head(channels: int, num_classes: int) -> nn.Module:
+        return nn.Linear(channels, num_classes)
 
     def classify(self, maps: Tensor) -> Tensor:
-        """Feature maps (N, num_features, h, w) to what `forward` gives."""
         pooled = maps.mean((-2, -1)) if self.global_pool == "mean" else maps.amax((-2, -1))
         logits: Tensor = self.head(pooled)
         return logits
 
     def extra_repr(self) -> str:
-        return f"smallest_size={self.smallest_size}, global_pool={self.global_pool}"
+        return f"{super().extra_repr()}, global_pool={self.global_pool}"
 
 
 def template_network(
@@ -304,10 +341,6 @@ def feature_maps(
             "last maps, of one pixel, are normalised over the images: choose another batch size"
         ) from error
     return maps
-
-
-def _dense(channels: int, num_classes: int) -> nn.Module:
-    return nn.Linear(channels, num_classes) if num_classes else nn.Identity()
 
 
 def channels_taken(features: nn.Module) -> int | None:
