@@ -1,7 +1,5 @@
 """Reading images without torch gives what the data room gives."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from PIL import Image
 
 from besselnet._pixels import list_images, read_image
 from besselnet.data import decode_image, image_files, iter_images, reading_options
-from besselnet.train import predict
+from besselnet.train import Classify, DataConfig, Run, RunConfig, predict
 
 CHANCE = np.random.default_rng(0)
 
@@ -107,14 +105,9 @@ def test_prediction_reads_files_as_the_training_did(tmp_path):
     values = np.full((6, 6), 2048, dtype=np.uint16)
     path = tmp_path / "camera.tif"
     Image.fromarray(values * 0).save(path, save_all=True, append_images=[Image.fromarray(values)])
-    data = SimpleNamespace(options={"bits": 12, "page": 1, "on_error": "skip"})
-    run = SimpleNamespace(
-        config=SimpleNamespace(data=data),
-        model=Brightness(),
-        image_size=6,
-        in_channels=1,
-        classes=("a", "b"),
-    )
+    config = RunConfig(DataConfig(options={"bits": 12, "page": 1, "on_error": "skip"}))
+    classes = ("a", "b")
+    run = Run(tmp_path, config, Brightness(), 1, 6, classes, Classify(classes))
     (answer,) = predict(run, [path])
     assert answer.error is None
     (images,) = run.model.seen
