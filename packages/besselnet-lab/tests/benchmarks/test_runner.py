@@ -127,6 +127,19 @@ def test_a_network_that_cannot_be_built_is_an_error_not_a_gap():
         )
 
 
+def test_networks_that_answer_for_pixels_are_trained_on_masks():
+    networks = {
+        "plain": {"model": "unet", "options": {"width": 1}},
+        "bessel": {
+            "model": "besselnet_unet",
+            "options": {"channels": [[2], [3]], "kernel_size": 3},
+        },
+    }
+    images = {"in_channels": 1, "num_classes": 3, "size": 16, "batch": 2}
+    report = run_entry(entry(candidates=networks, common=images), TIMING)
+    assert numbers(report, "bessel")["ratios"].keys() == {"training", "forward"}
+
+
 def test_threads_are_set_for_the_run_only():
     before = torch.get_num_threads()
     seen = []
