@@ -17,7 +17,7 @@ __all__ = ["mask_rotation_agreement", "rotation_agreement"]
 
 _MOST_IMAGES = 500
 _BATCH = 50
-# Of masks: ten images of 565 x 565 pixels, or 48 of 256 x 256.
+# Of masks: nine images of 584 x 565 pixels, or 48 of 256 x 256.
 _MOST_PIXELS = 3_200_000
 # Steps of 30 degrees: quarter turns among them, and angles that are no symmetry of C8 as well.
 _ANGLES = 12
