@@ -16,6 +16,7 @@ from besselnet_lab.benchmarks import (
     draw_report,
     markdown_of,
     notes_of,
+    read_entries,
     run_entry,
     tables_of,
 )
@@ -125,6 +126,15 @@ def test_a_network_that_cannot_be_built_is_an_error_not_a_gap():
             entry(candidates={"plain": {"model": "cnn", "options": {"depth": 3}}}, common=images),
             TIMING,
         )
+
+
+def test_u_nets_take_training_steps_on_masks():
+    _, entries = read_entries(quick=True)
+    report = run_entry(entries["unet"], TIMING, quick=True)
+    assert numbers(report, "besselnet_unet")["ratios"]["training"] > 0
+    sizes = [numbers(report, name)["parameters"] for name in ("unet", "besselnet_unet")]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
+    assert report["bounds"][0]["verdict"] == "not judged"
 
 
 def test_threads_are_set_for_the_run_only():

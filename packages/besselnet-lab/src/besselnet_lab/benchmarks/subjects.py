@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from besselnet.export import OnnxClassifier, export_model
 from besselnet.functional import BasisSpec, cheaper_algorithm, direct_cost, factored_cost
 from besselnet.kernels import available, switched_off
-from besselnet.models import create_model
+from besselnet.models import create_model, model_info
 from besselnet.nn import BesselConv2d
 from besselnet_lab import paper  # noqa: F401  (registers the peers)
 from besselnet_lab.benchmarks.entries import BESSEL_OPTIONS, CONV_OPTIONS, Settings
@@ -92,7 +92,9 @@ def training_step(
     generator = torch.Generator().manual_seed(seed)
     module.train()
     if "model" in settings:
-        labels = torch.randint(settings["num_classes"], (settings["batch"],), generator=generator)
+        masks = model_info(settings["model"]).answers == "pixels"
+        shape = (settings["batch"], *([settings["size"]] * 2 if masks else ()))
+        labels = torch.randint(settings["num_classes"], shape, generator=generator)
         optimizer = torch.optim.Adam(module.parameters(), lr=1e-3)
 
         def train(images: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ __all__ = [
     "RowKey",
     "Score",
     "Table",
+    "by_place",
     "collect",
     "finishes",
     "readings",
@@ -173,6 +174,10 @@ class Table:
             if len(columns) > 1
         }
 
+    def notes(self) -> list[tuple[ColumnKey, str]]:
+        """What must be known about its columns."""
+        return [(c, note) for c in self.columns for e in self.column(c) for note in e.notes]
+
     def column(self, key: ColumnKey) -> list[Entry]:
         """Its entries, from the first row to the last."""
         return [self.entries[row, key] for row in self.rows if (row, key) in self.entries]
@@ -198,7 +203,7 @@ def collect(results: Iterable[Mapping[str, Any]]) -> list[Table]:
     Methods that the paper does not have follow its rows. Where there are results and none belongs in a
     table of the paper, those tables are left out.
     """
-    places = _by_place(results)
+    places = by_place(results)
     beside_paper = not places or any(column.is_paper for _, column in places)
     entries: dict[tuple[RowKey, ColumnKey], Entry] = {}
     table_of: dict[ColumnKey, str] = {}
@@ -244,9 +249,10 @@ def _paper_rows() -> list[tuple[str, str]]:
     return list(dict.fromkeys((number.method, number.group) for number in published()))
 
 
-def _by_place(
+def by_place(
     results: Iterable[Mapping[str, Any]],
 ) -> dict[tuple[RowKey, ColumnKey], list[Mapping[str, Any]]]:
+    """The results of each row and column, by their seeds; one of the same seed twice is refused."""
     found: dict[tuple[RowKey, ColumnKey], dict[int, Mapping[str, Any]]] = {}
     for result in results:
         cell = result["cell"]

@@ -14,8 +14,9 @@ from besselnet.drawing import plain_text, png_bytes, svg_bytes
 from besselnet_lab.paper import training_images
 from besselnet_lab.report.collect import ColumnKey, Entry, RowKey, Table
 from besselnet_lab.report.overview import draw_overview
+from besselnet_lab.report.segmentation import MaskEntry, draw_masks
 
-__all__ = ["EXPLANATIONS", "OVERVIEW", "Drawing", "Figures", "draw_figures"]
+__all__ = ["EXPLANATIONS", "MASKS", "OVERVIEW", "Drawing", "Figures", "draw_figures"]
 
 # One hue for a family of methods, as dark as the method is late in the family.
 _HUES = {
@@ -62,16 +63,18 @@ class Figures:
         return found
 
 
-OVERVIEW, CURVES, SIZES, COSTS = (
+OVERVIEW, MASKS, CURVES, SIZES, COSTS = (
     "All data sets",
+    "Masks",
     "Learning curves",
     "Accuracy against the number of training images",
     "Accuracy against time and operations",
 )
-SECTIONS = (OVERVIEW, CURVES, SIZES, COSTS)
+SECTIONS = (OVERVIEW, MASKS, CURVES, SIZES, COSTS)
 EXPLANATIONS = {
     OVERVIEW: "Mean accuracy on test images, from few training images to many; the bars are one standard "
     "deviation of the runs.",
+    MASKS: "F1 where there are two classes, else mean Dice; the bars are one standard deviation of the runs.",
     CURVES: "Accuracy (in per cent) and loss after each epoch of what was run here; a line for each run.",
     SIZES: "Large marks and solid lines: here. Small marks and dotted lines: the paper.",
     COSTS: "Mean accuracy of what was run here; the bars are one standard deviation of the runs. The "
@@ -88,16 +91,17 @@ class _Style(NamedTuple):
     marker: str
 
 
-def draw_figures(tables: Sequence[Table]) -> Figures:
+def draw_figures(tables: Sequence[Table], masks: Sequence[MaskEntry] = ()) -> Figures:
     """Every figure for which there are results; sizes also from the paper alone."""
     figures = Figures()
     # Names may have letters that the font does not have.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        for title, figure in draw_overview(tables).items():
-            file = f"{title.replace(' ', '-')}.svg"
-            svg, png = _svg(figure), png_bytes(figure)
-            figures.drawings.append(Drawing(OVERVIEW, title, file, svg, "", "", png=png))
+        for section, drawn in ((OVERVIEW, draw_overview(tables)), (MASKS, draw_masks(masks))):
+            for title, figure in drawn.items():
+                file = f"{title.replace(' ', '-').lower()}.svg"
+                svg, png = _svg(figure), png_bytes(figure)
+                figures.drawings.append(Drawing(section, title, file, svg, "", "", png=png))
         # The many rows of an ablation would take the colours of the paper's families.
         for beside_paper in (True, False):
             group = [table for table in tables if table.is_paper == beside_paper]

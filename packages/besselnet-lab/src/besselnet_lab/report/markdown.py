@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from besselnet.train import in_words
 from besselnet.untrusted import markdown_text
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, Table
-from besselnet_lab.report.figures import EXPLANATIONS, OVERVIEW, Figures
+from besselnet_lab.report.figures import EXPLANATIONS, MASKS, OVERVIEW, Figures
+from besselnet_lab.report.segmentation import MaskEntry, mask_tables
 from besselnet_lab.report.sizes import by_size
 from besselnet_lab.report.summaries import TextTable, about, overview, summaries
-from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, WORDS
+from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, LEGEND_MASKS, WORDS
 from besselnet_lab.report.variants import variants
 
 __all__ = ["markdown"]
@@ -16,12 +17,16 @@ __all__ = ["markdown"]
 NOTHING = "None of these was run yet."
 
 
-def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
+def markdown(
+    tables: Sequence[Table], figures: Figures, title: str, masks: Sequence[MaskEntry] = ()
+) -> str:
     """The whole report; figures are linked as files of the folder `figures`."""
-    parts = [f"# {markdown_text(title)}", about(tables), " ".join(overview(tables))]
+    trainings = sum(entry.runs for entry in masks)
+    parts = [f"# {markdown_text(title)}", about(tables), " ".join(overview(tables, trainings))]
     parts.append("\n".join(f"- *{word}*: {meaning}" for word, meaning in WORDS))
     drawn = figures.sections()
     parts += _pictures(OVERVIEW, drawn.pop(OVERVIEW))
+    parts += _masks(masks, drawn.pop(MASKS))
     texts = [_section(text) for text in summaries(tables)]
     parts += [part for text in texts[:1] for part in text]
     for table in tables:
@@ -34,13 +39,23 @@ def markdown(tables: Sequence[Table], figures: Figures, title: str) -> str:
             parts.append(LEGEND_ALONE)
             for column in table.columns:
                 parts += _section(variants(table, column), level=3)
-        parts += _notes(table)
+        parts += _notes(table.notes())
     parts += [part for text in texts[1:] for part in text]
     ran = [e for t in tables if t.is_paper for e in t.entries.values() if e.ours is not None]
     if ran:
         parts += ["## Time and operations", _cost(ran)]
     parts += [part for item in drawn.items() for part in _pictures(*item)]
     return "\n\n".join(parts) + "\n"
+
+
+def _masks(masks: Sequence[MaskEntry], drawn: Sequence[tuple[str, str]]) -> list[str]:
+    """The picture of the masks, and a table for each column; nothing where there are none."""
+    if not masks:
+        return []
+    parts = [*_pictures(MASKS, drawn), LEGEND_MASKS]
+    for text in mask_tables(masks).values():
+        parts += _section(text, level=3)
+    return parts + _notes((entry.column, note) for entry in masks for note in entry.notes)
 
 
 def _section(table: TextTable, level: int = 2) -> list[str]:
@@ -88,12 +103,12 @@ def _bold(text: str, rank: int | None) -> str:
     return f"**{text}**" if rank is not None and rank <= 3 else text
 
 
-def _notes(table: Table) -> list[str]:
-    """A list of what must be known about the columns, or nothing."""
-    lines = []
-    for column in table.columns:
-        notes = dict.fromkeys(note for e in table.column(column) for note in e.notes)
-        lines += [f"- {markdown_text(f'{column.full_title}: {note}')}." for note in notes]
+def _notes(notes: Iterable[tuple[ColumnKey, str]]) -> list[str]:
+    """A list of what must be known about columns, each note once, or nothing."""
+    lines = [
+        f"- {markdown_text(f'{column.full_title}: {note}')}."
+        for column, note in dict.fromkeys(notes)
+    ]
     return ["\n".join(lines)] if lines else []
 
 

@@ -46,7 +46,7 @@ function applyFilters(state) {
   }
   const rows = [...document.querySelectorAll("#cells tbody tr")];
   document.getElementById("count").textContent =
-    `${rows.filter(row => !row.hidden).length} of ${rows.length} cells`;
+    rows.length ? `${rows.filter(row => !row.hidden).length} of ${rows.length} cells` : "";
 }
 
 // The order in which the page was written.

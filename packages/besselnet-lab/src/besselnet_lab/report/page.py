@@ -7,10 +7,11 @@ from importlib.resources import files
 from string import Template
 
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, RowKey, Table
-from besselnet_lab.report.figures import EXPLANATIONS, OVERVIEW, Figures
+from besselnet_lab.report.figures import EXPLANATIONS, MASKS, OVERVIEW, Figures
+from besselnet_lab.report.segmentation import MaskEntry, mask_tables
 from besselnet_lab.report.sizes import by_size
 from besselnet_lab.report.summaries import TextTable, about, overview, summaries
-from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, WORDS
+from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, LEGEND_MASKS, WORDS
 from besselnet_lab.report.variants import variants
 
 __all__ = ["page"]
@@ -19,34 +20,41 @@ __all__ = ["page"]
 _LONG = 24
 
 
-def page(tables: Sequence[Table], figures: Figures, title: str) -> str:
+def page(
+    tables: Sequence[Table], figures: Figures, title: str, masks: Sequence[MaskEntry] = ()
+) -> str:
     """The whole page."""
     texts = [
         (text.heading, _text_table(text, f"summary{number}"))
         for number, text in enumerate(summaries(tables))
     ]
-    drawn = [
-        (heading, _paragraph(EXPLANATIONS[heading]) + _figures(figures, heading))
+    drawn = {
+        heading: _paragraph(EXPLANATIONS[heading]) + _figures(figures, heading)
         for heading, found in figures.sections().items()
         if found
-    ]
-    sections = [section for section in drawn if section[0] == OVERVIEW] + texts[:1]
+    }
+    if MASKS in drawn:
+        drawn[MASKS] += _masks(masks)
+    first = (OVERVIEW, MASKS)
+    sections = [(heading, drawn[heading]) for heading in first if heading in drawn] + texts[:1]
     for number, table in enumerate(tables):
         name = f"table{number}"
         shown = _wide_table(table, name) if table.is_paper else _variants(table, name)
         sections.append((table.name, shown))
     sections += texts[1:]
-    sections += [section for section in drawn if section[0] != OVERVIEW]
-    sections.append(("All cells", _all_cells(tables)))
+    sections += [section for section in drawn.items() if section[0] not in first]
+    if tables:
+        sections.append(("All cells", _all_cells(tables)))
     bodies, links = [], []
     for number, (heading, content) in enumerate(sections):
         links.append(f'<li><a href="#section{number}">{escape(heading)}</a></li>')
         bodies.append(
             f'<section id="section{number}"><h2>{escape(heading)}</h2>\n{content}</section>'
         )
+    told = overview(tables, sum(entry.runs for entry in masks))
     return Template(_file("page.html")).substitute(
         title=escape(title),
-        about=_paragraph(about(tables)) + _paragraph(" ".join(overview(tables)), "overview"),
+        about=_paragraph(about(tables)) + _paragraph(" ".join(told), "overview"),
         words="".join(f"<dt>{escape(w)}</dt><dd>{escape(meaning)}</dd>" for w, meaning in WORDS),
         style=_file("page.css"),
         script=_file("page.js"),
@@ -131,7 +139,7 @@ def _wide_table(table: Table, name: str) -> str:
         ]
         ran = any(entry.ours is not None for (at, _), entry in table.entries.items() if at == row)
         rows.append(f"<tr{_marks(None, row, ran)}>{''.join(cells)}</tr>")
-    return _paragraph(LEGEND) + _table(name, heads, rows, "wide") + _notes(table)
+    return _paragraph(LEGEND) + _table(name, heads, rows, "wide") + _notes(table.notes())
 
 
 def _head(table: Table, column: ColumnKey) -> str:
@@ -148,20 +156,28 @@ def _variants(table: Table, name: str) -> str:
     parts.append(_paragraph(LEGEND_ALONE))
     for number, column in enumerate(table.columns):
         parts.append(_headed(variants(table, column), f"{name}-{number}", _marks(column)))
-    return "".join(parts) + _notes(table)
+    return "".join(parts) + _notes(table.notes())
+
+
+def _masks(masks: Sequence[MaskEntry]) -> str:
+    """A table for each column of masks."""
+    parts = [_paragraph(LEGEND_MASKS)]
+    for number, (column, text) in enumerate(mask_tables(masks).items()):
+        parts.append(_headed(text, f"masks-{number}", _marks(column)))
+    return "".join(parts) + _notes((e.column, note) for e in masks for note in e.notes)
 
 
 def _headed(table: TextTable, name: str, marks: str) -> str:
     return f"<h3{marks}>{escape(table.heading)}</h3>" + _text_table(table, name, marks)
 
 
-def _notes(table: Table) -> str:
-    notes = [
+def _notes(notes: Iterable[tuple[ColumnKey, str]]) -> str:
+    """What must be known about columns, each note once, or nothing."""
+    items = [
         f"<li{_marks(column)}>{escape(column.full_title)}: {escape(note)}.</li>"
-        for column in table.columns
-        for note in dict.fromkeys(note for e in table.column(column) for note in e.notes)
+        for column, note in dict.fromkeys(notes)
     ]
-    return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""
+    return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
 
 
 def _wide_cell(entry: Entry | None, marks: str) -> str:

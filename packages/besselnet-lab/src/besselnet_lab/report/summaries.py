@@ -42,12 +42,12 @@ def about(tables: Sequence[Table]) -> str:
     return BESIDE_PAPER if any(table.is_paper for table in tables) else ALONE
 
 
-def overview(tables: Sequence[Table]) -> list[str]:
-    """Sentences that say what the report holds."""
+def overview(tables: Sequence[Table], further: int = 0) -> list[str]:
+    """Sentences that say what the report holds; `further` trainings are in none of the tables."""
     entries = [entry for table in tables for entry in table.entries.values()]
     ran = [entry for entry in entries if entry.ours is not None]
     paper = [entry for entry in entries if entry.paper is not None]
-    trainings = sum(entry.ours.n for entry in ran if entry.ours is not None)
+    trainings = further + sum(entry.ours.n for entry in ran if entry.ours is not None)
     sentences = [f"{trainings} {'training was' if trainings == 1 else 'trainings were'} run here."]
     if paper:
         both = [e.comparison.verdict for e in paper if e.comparison is not None]

@@ -1,6 +1,6 @@
 """What every kind of report says to its reader."""
 
-__all__ = ["ALONE", "BESIDE_PAPER", "LEGEND", "LEGEND_ALONE", "WORDS"]
+__all__ = ["ALONE", "BESIDE_PAPER", "LEGEND", "LEGEND_ALONE", "LEGEND_MASKS", "WORDS"]
 
 BESIDE_PAPER = (
     "Trainings of a study, beside the accuracies that Delchevalerie, Mayer, Bibal and Frénay published for "
@@ -36,4 +36,14 @@ LEGEND_ALONE = (
     "Accuracy in per cent, mean ± sample standard deviation over runs. ▲ above and ▼ below the first row "
     "by more than two standard deviations of both, = within two of both, ~ within two of one of them "
     "only, ? no deviation is known, because both were run once."
+)
+
+LEGEND_MASKS = (
+    "Scores in per cent, mean ± sample standard deviation over runs; the best method comes first. F1 is "
+    "the Dice coefficient of the class that is not background. With more than two classes, the mean Dice "
+    "is shown. Boundary F1 accepts boundaries within 2 pixels of each other. Instance F1 accepts objects "
+    "with an IoU above 0.5. Agreement is the IoU of two masks: that of the rotated image, rotated back, "
+    "and that of the image as it is. It counts the disc that every angle shows. It is the mean over the "
+    "classes and over 30, 60, ..., 330 degrees, with black corners unless reflected borders are named. "
+    "Quarter turns: whether all masks are identical, or which share of the pixels changes in the worst run."
 )

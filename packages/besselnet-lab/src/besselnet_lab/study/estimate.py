@@ -11,7 +11,8 @@ import torch
 
 from besselnet.atomic import write_json
 from besselnet.data import cache_folder
-from besselnet.train import TrainConfig, build_model, describe_environment, fit
+from besselnet.models import model_info
+from besselnet.train import Segment, TrainConfig, build_model, describe_environment, fit
 from besselnet.untrusted import read_json
 from besselnet_lab.study.cells import Cell
 
@@ -79,20 +80,27 @@ def time_left(estimate: Estimate, cells: Iterable[Cell]) -> tuple[float, int]:
 
 
 def measure(cell: Cell, threads: int) -> float:
-    """Seconds of a training step of the cell, on random images with so many threads."""
-    size = cell.images.image_size
+    """Seconds of a training step of the cell, on random images with so many threads.
+
+    Of a batch with masks one image is measured, so that the whole need not fit into the memory.
+    """
+    info = model_info(cell.config.model.name)
+    size = cell.images.image_size or info.default_size
+    masks = info.answers == "pixels"
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         model = build_model(cell.config, cell.channels, cell.classes, size)
-        count = min(cell.config.train.batch_size, cell.train_images)
+        count = 1 if masks else _batch(cell)
         generator = torch.Generator().manual_seed(0)
         images = torch.rand(count, cell.channels, size, size, generator=generator)
-        labels = torch.randint(cell.classes, (count,), generator=generator)
+        shape = (count, size, size) if masks else (count,)
+        labels = torch.randint(cell.classes, shape, generator=generator)
+        task = Segment([str(number) for number in range(cell.classes)]) if masks else None
         # Two epochs: the first step of all has things to set up.
         settings = TrainConfig(epochs=2, batch_size=count, device=cell.config.train.device)
-        history = fit(model, [(images, labels)] * _STEPS, None, settings, quiet=True)
-        return history.rows[-1]["seconds"] / _STEPS
+        history = fit(model, [(images, labels)] * _STEPS, None, settings, task=task, quiet=True)
+        return history.rows[-1]["seconds"] / _STEPS * _batch(cell) / count
     finally:
         torch.set_num_threads(before)
 
@@ -100,8 +108,12 @@ def measure(cell: Cell, threads: int) -> float:
 def _kind(cell: Cell) -> str:
     model = cell.config.model
     shape = [cell.channels, cell.images.image_size, cell.classes]
-    batch = min(cell.config.train.batch_size, cell.train_images)
-    return json.dumps([model.name, model.options, shape, batch], sort_keys=True, allow_nan=False)
+    described = [model.name, model.options, shape, _batch(cell)]
+    return json.dumps(described, sort_keys=True, allow_nan=False)
+
+
+def _batch(cell: Cell) -> int:
+    return min(cell.config.train.batch_size, cell.train_images)
 
 
 def _place(kind: str, threads: int) -> str:

@@ -17,7 +17,15 @@ from typing import Any, Literal
 
 import torch
 
-from besselnet.data import AugmentName, ImageSet, Splits, data_source, load_data, split_indices
+from besselnet.data import (
+    AugmentName,
+    ImageSet,
+    Splits,
+    data_source,
+    load_data,
+    split_indices,
+    strata,
+)
 from besselnet.functional import rotate_images
 from besselnet.train import DataConfig
 
@@ -51,8 +59,8 @@ class CellImages:
 
     Attributes:
         source, file, options, classes_kept: as in `DataEntry`.
-        image_size: side in pixels.
         train_images: how many train, as a number or a share of all images.
+        image_size: side in pixels; None for the size that they have, or that the source chooses.
         equal_classes: every class has the same share of them; a class with too few gives what it has.
         protocol: "paper" divides all images anew, "standard" keeps the published parts.
         judge: "test", or "val" for the published validation part or else the validation pool.
@@ -60,12 +68,12 @@ class CellImages:
         rotate: rotate each judged image by a random angle.
         by_group: keep whole groups on one side of the division.
         seed: of the division.
-        augment, interpolation, border: of the training images, as in `DataConfig`.
+        augment, interpolation, border, patch, patches_per_image: of the training images, as in `DataConfig`.
     """
 
     source: str
-    image_size: int
     train_images: int | float
+    image_size: int | None = None
     file: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     classes_kept: tuple[str, ...] = ()
@@ -79,6 +87,8 @@ class CellImages:
     augment: tuple[AugmentName, ...] = ()
     interpolation: Literal["cubic", "bilinear", "nearest"] = "cubic"
     border: Literal["zeros", "reflect"] = "zeros"
+    patch: int | None = None
+    patches_per_image: int = 1
 
     def data_config(self) -> DataConfig:
         """What `train_run` needs to know beside the images themselves."""
@@ -89,6 +99,8 @@ class CellImages:
             augment=self.augment,
             interpolation=self.interpolation,
             border=self.border,
+            patch=self.patch,
+            patches_per_image=self.patches_per_image,
             options=self.options,
         )
 
@@ -146,6 +158,7 @@ def divide_images(splits: Splits, images: CellImages) -> Splits:
     "paper" draws from all images of `splits`. "standard" trains on images of its train part and judges
     on its test or val part, or on the pool of its train part where there is no val part.
     """
+    _check_labels(splits.train, images)
     whole, official = _sides(splits, images)
     seed, by_group, kept = images.seed, images.by_group, images.classes_kept
     everything = _of_classes(whole, kept)
@@ -182,6 +195,16 @@ def divide_images(splits: Splits, images: CellImages) -> Splits:
         _only_classes(judged_of.select(judged), kept),
         replace(splits.provenance, divided=divided),
     )
+
+
+def _check_labels(train: ImageSet, images: CellImages) -> None:
+    """Refuse what a study has no scores for, and what needs images of one class each."""
+    if train.task not in ("classify", "segment"):
+        raise ValueError(f"{images.source}: labels must be classes or masks, not {train.task!r}")
+    if train.task == "segment":
+        for name in ("equal_classes", "classes_kept", "rotate"):
+            if value := getattr(images, name):
+                raise ValueError(f"{name}={value!r}: must be unset for masks")
 
 
 def _sides(splits: Splits, images: CellImages) -> tuple[ImageSet, ImageSet | None]:
@@ -248,7 +271,7 @@ def _draw(
         raise ValueError("by_group=true needs images with groups, and these have none")
     groups = whole.groups[among] if by_group and whole.groups is not None else None
     sizes = (size,) if isinstance(size, int) else (float(size),)
-    (part,) = split_indices(whole.labels[among], sizes, seed, groups)
+    (part,) = split_indices(strata(whole)[among], sizes, seed, groups)
     return among[part]
 
 

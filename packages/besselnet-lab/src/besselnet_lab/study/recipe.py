@@ -31,8 +31,9 @@ class DataEntry:
     Attributes:
         source: its name for `besselnet.data.load_data`; with `file`, the kind of file ("npz").
         file: name of one file in the data root that holds it, where it is not a published set.
+        image_size: side in pixels. Unset, images with masks keep their size, and others get one that suits.
         options: further options of the source.
-        image_size, channels, classes, images: what it is, for estimates of time.
+        channels, classes, images: what it is, for estimates of time.
         train_images: how many images train in each regime: a number, a share of all images, or
             `{ per_class = 10 }` for so many of each class, or all of a class that has fewer.
         classes_kept: names of the classes that are used; empty for all.
@@ -42,12 +43,12 @@ class DataEntry:
     """
 
     source: str
-    image_size: int
     channels: int
     classes: int
     images: int
     train_images: dict[str, Any]
     file: str | None = None
+    image_size: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
     classes_kept: tuple[str, ...] = ()
     augment: tuple[AugmentName, ...] = ("rotate",)

@@ -3,18 +3,25 @@
 from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
 from besselnet.data import Batches, ImageSet
+from besselnet.masks import class_mean, mask_agreement
+from besselnet.nn import evaluating
 from besselnet.train import evaluate_rotated
+from besselnet_lab.study.mask_scores import background_class
 
-__all__ = ["rotation_agreement"]
+__all__ = ["mask_rotation_agreement", "rotation_agreement"]
 
 _MOST_IMAGES = 500
 _BATCH = 50
+# Of masks: nine images of 584 x 565 pixels, or 48 of 256 x 256.
+_MOST_PIXELS = 3_200_000
 # Steps of 30 degrees: quarter turns among them, and angles that are no symmetry of C8 as well.
 _ANGLES = 12
+Border = Literal["black", "reflect"]
 
 
 def rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any]:
@@ -24,13 +31,49 @@ def rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any]:
     zeros or the reflected image outside of the frame; `quarter_turns` is the mean over 90, 180 and 270
     degrees, where nothing comes from outside. At most 500 images, spread over all that are judged.
     """
-    count = min(_MOST_IMAGES, len(judged))
-    few = judged.select(torch.linspace(0, len(judged) - 1, count).round().long())
-    black = _agreement(model, few, "black")
-    reflected = _agreement(model, few, "reflect")
+    few = _spread(judged, _MOST_IMAGES)
+    return _summary(len(few), _agreement(model, few, "black"), _agreement(model, few, "reflect"))
+
+
+def mask_rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any]:
+    """IoU of the masks of rotated images, rotated back, with those of the images as they are: JSON values.
+
+    As `rotation_agreement`, with `besselnet.masks.mask_agreement`: means over the classes, inside the disc
+    that every angle shows. `foreground` has the means over the classes without the background.
+    `quarter_turns_changed` is the share of all pixels, of whole images, whose class changes under a quarter
+    turn, and `quarter_turns_identical` whether there is none. At most 3.2 million pixels of images.
+    """
+    height, width = judged.image_size
+    few = _spread(judged, max(1, _MOST_PIXELS // (height * width)))
+    background = background_class(judged.classes)
+    means: dict[str, list[float]] = {}
+    foreground = {}
+    borders: dict[str, Border] = {"black_corners": "black", "reflected_borders": "reflect"}
+    for name, border in borders.items():
+        found = mask_agreement(model, Batches(few, 1), angles=_ANGLES, border=border).agreement
+        means[name] = [round(float(share), 6) for share in class_mean(found)]
+        others = class_mean(np.delete(found, background, axis=1))[1:]
+        # Where no mask has anything but background, nothing can disagree.
+        foreground[name] = fmean(np.where(np.isnan(others), 1.0, others).tolist())
+    changed = _changed_by_quarter_turns(model, few)
+    return {
+        **_summary(len(few), *means.values()),
+        "foreground": foreground,
+        "quarter_turns_changed": changed,
+        "quarter_turns_identical": changed == 0,
+    }
+
+
+def _spread(judged: ImageSet, most: int) -> ImageSet:
+    """At most so many of the images, at equal distances."""
+    count = min(most, len(judged))
+    return judged.select(torch.linspace(0, len(judged) - 1, count).round().long())
+
+
+def _summary(images: int, black: list[float], reflected: list[float]) -> dict[str, Any]:
     quarters = [share for i, share in enumerate(black) if i and i % (_ANGLES // 4) == 0]
     return {
-        "images": count,
+        "images": images,
         "black_corners": fmean(black[1:]),
         "reflected_borders": fmean(reflected[1:]),
         "quarter_turns": fmean(quarters),
@@ -40,8 +83,20 @@ def rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any]:
     }
 
 
-def _agreement(
-    model: nn.Module, images: ImageSet, border: Literal["black", "reflect"]
-) -> list[float]:
+def _agreement(model: nn.Module, images: ImageSet, border: Border) -> list[float]:
     found = evaluate_rotated(model, Batches(images, _BATCH), angles=_ANGLES, border=border)
     return [round(share, 6) for share in found.agreement]
+
+
+def _changed_by_quarter_turns(model: nn.Module, images: ImageSet) -> float:
+    """Share of the pixels whose class is another after 90, 180 or 270 degrees."""
+    device = next((parameter.device for parameter in model.parameters()), None)
+    shares = []
+    with evaluating(model):
+        for image, _ in Batches(images, 1):
+            shown = image.to(device)
+            upright = model(shown).argmax(1)
+            for turns in (1, 2, 3):
+                rotated = model(shown.rot90(turns, (2, 3))).argmax(1).rot90(-turns, (1, 2))
+                shares.append((rotated != upright).double().mean().item())
+    return fmean(shares)

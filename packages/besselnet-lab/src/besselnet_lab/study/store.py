@@ -6,6 +6,7 @@ RESULTS/.work/                              runs that are not finished, locks, l
 """
 
 import json
+import reprlib
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -47,12 +48,16 @@ _OPTIONAL: dict[str, dict[str, tuple[Any, str]]] = {
         "rotation": _OBJECT,
         **{f"rotation.{k}": _NUMBER for k in _ROTATION},
     },
+    "scores": {"scores": _OBJECT, "scores.classes": _OBJECT},
     "recommendation": {
         "recommendation": _OBJECT,
         "recommendation.reason": _TEXT,
         **{f"recommendation.{k}": _OBJECT for k in ("images", "model", "train")},
     },
 }
+# Shares of a result with masks; null where there is nothing to judge.
+_SCORES = ("dice", "iou", "boundary_f1", "f1")
+_INSTANCES = ("f1", "precision", "recall", "panoptic_quality")
 _FAILURE: dict[str, tuple[Any, str]] = {"error": _TEXT, "attempts": _COUNT}
 
 
@@ -221,6 +226,8 @@ def _read_result(path: Path) -> dict[str, Any] | None:
         share = values["rotation"][name]
         if not 0 <= share <= 1:
             raise ValueError(f"{path}: 'rotation.{name}' is {share!r}, must be in [0, 1]")
+    if "scores" in values:
+        _check_scores(path, values)
     curve = values["curve"]
     for name, numbers in curve.items():
         good = isinstance(numbers, list) and len(numbers) == len(curve["epoch"]) > 0
@@ -231,6 +238,30 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     if curve["step"][-1] <= 0:
         raise ValueError(f"{path}: 'curve.step' ends with {curve['step'][-1]}, must be above 0")
     return values
+
+
+def _check_scores(path: Path, values: Mapping[str, Any]) -> None:
+    """Refuse scores of masks that a report cannot show."""
+    scores, rotation = values["scores"], values.get("rotation", {})
+    sections: list[tuple[str, Any, tuple[str, ...]]] = [("scores", scores, _SCORES)]
+    for name, table in scores["classes"].items():
+        sections.append((f"scores.classes.{name}", table, ("dice", "iou", "boundary_f1")))
+    if "instances" in scores:
+        sections.append(("scores.instances", scores["instances"], _INSTANCES))
+    if "foreground" in rotation:
+        sections.append(("rotation.foreground", rotation["foreground"], _ROTATION))
+    if "quarter_turns_changed" in rotation:
+        sections.append(("rotation", rotation, ("quarter_turns_changed",)))
+    for where, table, names in sections:
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: {where!r} must be an object")
+        for name in names:
+            share = table.get(name)
+            number = isinstance(share, int | float) and not isinstance(share, bool)
+            if share is not None and not (number and 0 <= share <= 1):
+                raise ValueError(
+                    f"{path}: '{where}.{name}' is {reprlib.repr(share)}: must be in [0, 1], or null"
+                )
 
 
 def _is_failure(path: Path) -> bool:

@@ -20,7 +20,7 @@ from besselnet.atomic import write_json
 from besselnet.data import ImageSet, Provenance, Splits
 from besselnet.models import count_parameters
 from besselnet.nn import evaluating
-from besselnet.testing import QUARTER_TURNS, equivariance_error
+from besselnet.testing import QUARTER_TURNS, Region, equivariance_error
 from besselnet.train import (
     Run,
     RunConfig,
@@ -34,15 +34,16 @@ from besselnet.train import (
 from besselnet.untrusted import read_json
 from besselnet_lab.study.cells import Cell
 from besselnet_lab.study.images import load_images
-from besselnet_lab.study.rotation import rotation_agreement
+from besselnet_lab.study.mask_scores import mask_scores
+from besselnet_lab.study.rotation import mask_rotation_agreement, rotation_agreement
 from besselnet_lab.study.store import RESULT_FORMAT, Store, now
 
 __all__ = ["describe_failure", "environment", "fill_cell", "train_cell"]
 
 # In the folder of a run that is not finished: with what it was begun.
 _BEGUN = "cell.json"
-# Judged images on which the rotations of a trained network are tried.
-_PROBES = 16
+# Judged images on which the rotations of a trained network are tried; of those with masks, fewer.
+_PROBES, _PROBES_WITH_MASKS = 16, 2
 # Settings of data that the cell alone decides.
 _IMAGES_OF_THE_CELL = ("source", "root", "image_size", "seed", "options")
 # Six digits are more than a curve needs, and keep the files small.
@@ -92,7 +93,7 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
         "data": str(splits.provenance),
         "notes": _notes(cell, splits.provenance),
         "model": _describe(run, splits.test),
-        "rotation": rotation_agreement(run.model, splits.test),
+        **_judge(run, splits.test),
         "seconds": {
             "training": round(sum(curve["seconds"]), 3),
             "last_session": round(time.monotonic() - started, 3),
@@ -104,6 +105,16 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
         "curve": curve,
         "classes": results["classes"],
         "confusion": results["confusion"],
+    }
+
+
+def _judge(run: Run, judged: ImageSet) -> dict[str, Any]:
+    """What rotations change in the answers; with masks, also how good these are."""
+    if run.task != "segment":
+        return {"rotation": rotation_agreement(run.model, judged)}
+    return {
+        "scores": mask_scores(run.model, judged),
+        "rotation": mask_rotation_agreement(run.model, judged),
     }
 
 
@@ -178,10 +189,17 @@ def _begun_with(cell: Cell) -> dict[str, Any]:
 
 def _describe(run: Run, judged: ImageSet) -> dict[str, Any]:
     """The trained network: what it was built with, its size, and what rotations do to it."""
-    images = torch.stack([judged[i][0] for i in range(min(_PROBES, len(judged)))])
+    masks = run.task == "segment"
+    probes = min(_PROBES_WITH_MASKS if masks else _PROBES, len(judged))
+    images = torch.stack([judged[i][0] for i in range(probes)])
     images = images.to(next(run.model.parameters()).device)
+    side = min(judged.image_size)
+    region: Region = "disc" if masks else "centre"
     try:
-        error: float | None = equivariance_error(run.model, images, QUARTER_TURNS).max()
+        curve = equivariance_error(
+            run.model, images[..., :side, :side], QUARTER_TURNS, region=region
+        )
+        error: float | None = curve.max()
     except ValueError:
         # The same logits for every image: there is nothing to measure an error against.
         error = None

@@ -37,7 +37,7 @@ from besselnet.data._registry import (
     register_data,
     resolve_reading,
 )
-from besselnet.data._split import divide, fold_splits, split_indices, stratified_split
+from besselnet.data._split import divide, fold_splits, split_indices, strata, stratified_split
 
 __all__ = [
     "IGNORED",
@@ -81,5 +81,6 @@ __all__ = [
     "resize_masks",
     "resolve_reading",
     "split_indices",
+    "strata",
     "stratified_split",
 ]

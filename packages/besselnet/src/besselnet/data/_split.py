@@ -53,10 +53,10 @@ def stratified_split(
     divided at random.
     """
     groups = _groups_of(imageset, by_group)
-    return tuple(map(imageset.select, split_indices(_strata(imageset), sizes, seed, groups)))
+    return tuple(map(imageset.select, split_indices(strata(imageset), sizes, seed, groups)))
 
 
-def _strata(imageset: ImageSet) -> torch.Tensor:
+def strata(imageset: ImageSet) -> torch.Tensor:
     """(N,) the class that each image counts as in a division, so that no part lacks a rare one."""
     if imageset.task == "classify":
         return imageset.labels
@@ -209,7 +209,7 @@ def fold_splits(
     check_number("val_share", val_share, least=0, below=1)
     whole_groups = imageset.groups is not None if by_group is None else by_group
     groups = _groups_of(imageset, whole_groups)
-    parts = split_indices(_strata(imageset), [1 / folds] * folds, seed, groups)
+    parts = split_indices(strata(imageset), [1 / folds] * folds, seed, groups)
     found = []
     for number, tested in enumerate(parts, 1):
         outside = torch.ones(len(imageset), dtype=torch.bool)
