@@ -32,7 +32,7 @@ BORDERS = {
 }
 
 # Scores that are not called by their names.
-SCORES = {"iou": "mean IoU", "r2": "R²", "f1": "mean F1"}
+SCORES = {"r2": "R²", "f1": "mean F1"}
 
 
 def draw_curves(
@@ -101,6 +101,28 @@ def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
         place = np.radians(67.5), share if share < 1 else 1.09
         axes.text(*place, f"{share:.0%}", ha="center", va="center", bbox=paper, zorder=5)
     figure.legend(loc="outside lower center", ncols=len(results))
+    write_figure(path, figure)
+
+
+def draw_values(
+    path: str | Path, values: Tensor, answers: Tensor, names: Sequence[str], most: int = 6
+) -> None:
+    """The answers (N, K) against the true values (N, K), a picture for each of the first `most` values."""
+    columns = min(len(names), most, 3)
+    rows = -(-min(len(names), most) // columns)
+    side = WIDTH / max(columns, 2)
+    figure = new_figure(side * rows + 0.3, side * columns)
+    grid = figure.subplots(rows, columns, squeeze=False).flat
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, name, true, found in zip(grid, names[:most], values.T.cpu(), answers.T.cpu()):
+        axes.set_axis_on()
+        both = torch.cat([true, found])
+        ends = [both.min().item(), both.max().item()]
+        axes.axline((ends[0], ends[0]), slope=1, color="0.6", lw=1)
+        axes.plot(true, found, ls="", marker="o", ms=4, alpha=0.6, color=line_style(1).color)
+        axes.set(xlabel="true value", ylabel="prediction", title=plain_text(name), aspect="equal")
+        axes.grid(alpha=0.3)
     write_figure(path, figure)
 
 
