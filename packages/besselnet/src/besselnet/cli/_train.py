@@ -297,10 +297,12 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
         ],
     )
     if "objects" in report:
-        found = report["objects"]
         _print_table(
-            ["single objects (IoU above 0.5)", *map(_heading, found)],
-            [["", *(str(n) if isinstance(n, int) else _cell(n, task) for n in found.values())]],
+            ["single objects", "IoU above 0.5"],
+            [
+                [_heading(key), str(n) if isinstance(n, int) else _cell(n, task)]
+                for key, n in report["objects"].items()
+            ],
         )
     if "rotated" not in report:
         return

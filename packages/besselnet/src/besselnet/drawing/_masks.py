@@ -82,6 +82,6 @@ def draw_rotated_masks(path: str | Path, results: Mapping[str, MaskAgreement]) -
         axes.legend(fontsize=SMALL)
     for axes in panels:
         # Down to a round number: small differences stay visible, and both panels can be compared.
-        axes.set_ylim(np.floor(10 * lowest - 0.2) / 10, 1.02)
+        axes.set_ylim(max(np.floor(10 * lowest - 0.2) / 10, -0.02), 1.02)
     figure.suptitle(f"masks of rotated images, {BORDERS[first.border]}", fontsize="medium")
     write_figure(path, figure)
