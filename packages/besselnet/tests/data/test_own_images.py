@@ -466,8 +466,8 @@ def test_groups_of_arrays_are_held_out_together(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "val", "message"),
     [
-        (("train", "test"), 0, "val=0: must be a number > 0"),
-        (("train", "test"), 1, "val=1: must be a number > 0"),
+        (("train", "test"), 0, "val=0: must be a finite number > 0 and < 1"),
+        (("train", "test"), 1, "val=1: must be a finite number > 0 and < 1"),
         (("train", "val"), 0.2, "val=0.2: must be unset, folder pets has validation images"),
         ((".",), 0.2, "val=0.2: must be unset, folder pets has no parts: use split"),
         (("train", "test"), 0.01, "would be empty"),

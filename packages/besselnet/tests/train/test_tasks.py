@@ -22,6 +22,7 @@ from besselnet.train import (
     Classify,
     DataConfig,
     Interrupted,
+    ModelConfig,
     Multilabel,
     Regress,
     Segment,
@@ -338,20 +339,29 @@ KILLED = """
 import sys
 from train.test_tasks import patched_config
 from besselnet.train import train_run
-train_run(patched_config(), sys.argv[1], quiet=True)
+train_run(patched_config(sys.argv[2]), sys.argv[1], quiet=True)
 """
 
 
-def patched_config(checkpoint_steps=1):
-    config = task_config("segment", epochs=8, checkpoint_steps=checkpoint_steps)
-    return replace(config, data=replace(config.data, patch=12, patches_per_image=2))
+SMALL = {"toy_pixels": {}, "besselnet_unet": {"channels": [[3], [4], [4]]}}
 
 
-def test_a_segmentation_killed_at_random_moments_ends_with_the_same_weights(tmp_path):
+def patched_config(name, checkpoint_steps=1):
+    config = task_config("segment", epochs=4, checkpoint_steps=checkpoint_steps)
+    return replace(
+        config,
+        data=replace(config.data, patch=16, patches_per_image=2),
+        model=ModelConfig(name, SMALL[name]),
+    )
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_segmentation_killed_at_random_moments_ends_with_the_same_weights(tmp_path, name):
     place, chance = tmp_path / "run", random.Random(0)
     tests = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{tests}:{os.environ.get('PYTHONPATH', '')}"}
-    with subprocess.Popen([sys.executable, "-c", KILLED, place], env=environment) as training:
+    program = [sys.executable, "-c", KILLED, place, name]
+    with subprocess.Popen(program, env=environment) as training:
         started = time.monotonic()
         while not (place / CHECKPOINT_NAME).exists() and time.monotonic() < started + 60:
             time.sleep(0.01)
@@ -359,8 +369,8 @@ def test_a_segmentation_killed_at_random_moments_ends_with_the_same_weights(tmp_
         training.kill()
     assert training.returncode == -signal.SIGKILL
     assert not (place / "model").exists()
-    resumed = train_run(patched_config(), place, resume=True, quiet=True)
-    whole = train_run(patched_config(None), tmp_path / "whole", quiet=True)
+    resumed = train_run(patched_config(name), place, resume=True, quiet=True)
+    whole = train_run(patched_config(name, None), tmp_path / "whole", quiet=True)
     assert same(weights_of(whole.model), weights_of(resumed.model))
 
 
