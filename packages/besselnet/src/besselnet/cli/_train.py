@@ -54,7 +54,7 @@ def train(
         typer.Argument(
             metavar="DATA",
             help="Name of a data set (`besselnet data list`), or a folder with one folder of images "
-            "per class, or an .npz file. With --resume: that of the run.",
+            "per class, or with images and masks, or a .csv or .npz file. With --resume: that of the run.",
         ),
     ] = None,
     config: Annotated[
