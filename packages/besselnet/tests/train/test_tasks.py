@@ -347,7 +347,7 @@ SMALL = {"toy_pixels": {}, "besselnet_unet": {"channels": [[3], [4], [4]]}}
 
 
 def patched_config(name, checkpoint_steps=1):
-    config = task_config("segment", epochs=4, checkpoint_steps=checkpoint_steps)
+    config = task_config("segment", epochs=8, checkpoint_steps=checkpoint_steps)
     return replace(
         config,
         data=replace(config.data, patch=16, patches_per_image=2),
