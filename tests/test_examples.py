@@ -21,6 +21,7 @@ SHOWN = {
     "fine_tuning": r"fine-tuned: [\d.]+% of 200 rotated digits, after 200 upright ones",
     "lightning_module": r"accuracy: [\d.]+\n",
     "saliency": r"Grad-CAM of the image rotated",
+    "segmentation": r"agree with the upright ones: IoU ([\d.]+)",
     "segmentation_backbone": r"largest error of the maps at quarter turns: (\S+)",
 }
 
@@ -78,6 +79,9 @@ def test_example(name, run, tmp_path):
     if name == "segmentation_backbone":
         # What rounding explains in float32, as in besselnet.testing.
         assert float(shown[1]) < 1e-4
+    if name == "segmentation":
+        assert float(shown[1]) > 0.9
+        assert (tmp_path / "runs/tissue/found/overlays/slide.png").exists()
     if name == "saliency":
         assert (tmp_path / "saliency.png").read_bytes().startswith(b"\x89PNG")
 

@@ -435,3 +435,46 @@ def test_other_files_and_unknown_names_are_refused(tmp_path):
         load_data("mnist", root=tmp_path / "nowhere")
     with pytest.raises(ValueError, match="folder needs the path"):
         load_data("folder")
+
+
+def test_training_images_are_held_out_where_there_are_no_validation_images(tmp_path):
+    fill(tmp_path / "pets" / "train", count=20)
+    fill(tmp_path / "pets" / "test", count=5)
+    whole = load_data(tmp_path / "pets")
+    assert whole.val is None
+    splits = load_data(tmp_path / "pets", val=0.2, seed=3)
+    assert splits.val.class_counts().tolist() == [4, 4]
+    assert splits.train.class_counts().tolist() == [16, 16]
+    torch.testing.assert_close(splits.test.images, whole.test.images)
+    together = torch.cat([splits.train.images, splits.val.images]).flatten(1).unique(dim=0)
+    torch.testing.assert_close(together, whole.train.images.flatten(1).unique(dim=0))
+    again, other = (load_data(tmp_path / "pets", val=0.2, seed=seed).val for seed in (3, 4))
+    assert torch.equal(again.images, splits.val.images)
+    assert not torch.equal(other.images, splits.val.images)
+    assert "0.2 of the training images for validation, seed 3" in str(splits.provenance)
+
+
+def test_groups_of_arrays_are_held_out_together(tmp_path):
+    arrays = {"x_train": np.zeros((12, 8, 8), np.uint8), "y_train": np.arange(12) % 2}
+    arrays |= {"x_test": arrays["x_train"], "y_test": arrays["y_train"]}
+    path = save_npz(tmp_path, groups_train=np.arange(12) // 3, **arrays)
+    splits = load_data(path, val=0.25)
+    assert len(splits.val) == 3
+    assert not set(splits.val.groups.tolist()) & set(splits.train.groups.tolist())
+
+
+@pytest.mark.parametrize(
+    ("parts", "val", "message"),
+    [
+        (("train", "test"), 0, "val=0: must be a finite number > 0 and < 1"),
+        (("train", "test"), 1, "val=1: must be a finite number > 0 and < 1"),
+        (("train", "val"), 0.2, "val=0.2: must be unset, folder pets has validation images"),
+        ((".",), 0.2, "val=0.2: must be unset, folder pets has no parts: use split"),
+        (("train", "test"), 0.01, "would be empty"),
+    ],
+)
+def test_impossible_validation_shares_are_refused(tmp_path, parts, val, message):
+    for part in parts:
+        fill(tmp_path / "pets" / part, count=4)
+    with pytest.raises(ValueError, match=message):
+        load_data(tmp_path / "pets", val=val)

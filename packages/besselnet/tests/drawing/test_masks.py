@@ -1,10 +1,11 @@
 """Pictures of masks are drawn for everything that can come in."""
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from besselnet.drawing import draw_overlays, draw_rotated_masks
+from besselnet.drawing import draw_overlays, draw_rotated_masks, draw_values
 from besselnet.masks import mask_agreement
 from masks.networks import equivariant, plain
 
@@ -19,6 +20,22 @@ def test_overlays(tmp_path, channels, truth):
         assert picture.size[0] == 1000
         # Tints of the two classes are in it.
         assert len(picture.convert("RGB").getcolors(10**6)) > 10
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 9])
+def test_values_against_answers(tmp_path, count):
+    values = torch.rand(20, count)
+    draw_values(tmp_path / "c.png", values, values + 0.1, [f"_{i}$" for i in range(count)])
+    with Image.open(tmp_path / "c.png") as picture:
+        assert picture.size[0] == (500 if count == 1 else 1000)
+        # Points in their colour, in each of the pictures.
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+        blue = pixels[..., 2] - pixels[..., 0] > 80
+        rows, columns = -(-min(count, 6) // 3), min(count, 3)
+        for number in range(min(count, 6)):
+            row, column = divmod(number, 3)
+            part = np.array_split(np.array_split(blue, rows)[row], columns, axis=1)[column]
+            assert part.any()
 
 
 def test_curves_against_the_angle(tmp_path):

@@ -16,12 +16,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from besselnet.data import IGNORED, ImageSet, Splits
+from besselnet.data import IGNORED, Batches, ImageSet, Splits
 from besselnet.models import read_network_config
 from besselnet.train import (
     Classify,
     DataConfig,
     Interrupted,
+    ModelConfig,
     Multilabel,
     Regress,
     Segment,
@@ -38,6 +39,7 @@ from besselnet.train import (
     train_run,
     try_mirror_images,
 )
+from besselnet.train._evaluate import with_objects
 from besselnet.train._fit import CHECKPOINT_NAME
 from besselnet.train._losses import LabelLoss, MaskLoss, ValueLoss, soft_dice
 from besselnet.train._optimise import learning_rate
@@ -239,16 +241,18 @@ def test_a_run_learns_and_comes_back(tmp_path, name):
     assert report[task.score] == run.results()["test"][task.score]
     assert (tmp_path / "run" / "rotated.png").exists()
     assert (tmp_path / "run" / "confusion.png").exists() == (name == "segment")
+    pictures = {"segment": "overlays.png", "regress": "values.png"}
+    for kind, picture in pictures.items():
+        assert (tmp_path / "run" / picture).exists() == (name == kind)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ["regress", "multilabel"])
 def test_quarter_turns_of_a_network_that_commutes_with_them_change_nothing(name):
     class Commutes(torch.nn.Module):
-        """A weighted pixel, or the mean of all: the same for rotated images."""
+        """The mean of all pixels: the same for rotated images."""
 
         def forward(self, images):
-            pixels = torch.cat([images - 0.5, 0.5 - images], dim=1)
-            return pixels if name == "segment" else pixels.mean((2, 3))
+            return torch.cat([images - 0.5, 0.5 - images], dim=1).mean((2, 3))
 
     imageset = particles(name, 12, 4, (20, 20))
     found = evaluate_rotated(
@@ -260,15 +264,42 @@ def test_quarter_turns_of_a_network_that_commutes_with_them_change_nothing(name)
     assert f"rotated_{task_of(imageset).score}" in found.to_dict()
 
 
-def test_a_network_that_looks_left_gives_other_masks_when_rotated():
-    class Left(torch.nn.Module):
-        def forward(self, images):
-            shifted = images.roll(4, dims=-1) - 0.45
-            return torch.cat([-shifted, shifted], dim=1)
+def test_rotated_masks_are_compared_in_one_place():
+    with pytest.raises(ValueError, match="mask_agreement"):
+        evaluate_rotated(torch.nn.Identity(), [], task=Segment(("a", "b")))
 
-    imageset = particles("segment", 12, 4, (28, 28))
-    found = evaluate_rotated(Left(), [batch_of(imageset)], angles=4, task=task_of(imageset))
-    assert max(found.agreement[1:]) < 0.9
+
+def test_boundaries_of_all_images_are_counted_together():
+    truth = torch.zeros(2, 1, 9, dtype=torch.int64)
+    truth[0, :, 3:] = truth[1, :, 1:] = 1
+    # Three pixels off in one image, and none in the other: a quarter of each boundary is right.
+    guess = truth.roll(3, dims=2)
+    guess[0, :, :3], guess[1] = 0, truth[1]
+    logits = 9.0 * F.one_hot(guess, 2).movedim(-1, 1).float()
+    batches = [(torch.zeros(1, 1, 1, 9), mask[None]) for mask in truth]
+    found = evaluate(Lookup(logits.split(1)), batches, task=Segment("ab"))
+    assert found.boundary_f1 == 0.5
+    assert [row["boundary_f1"] for row in found.per_class()] == [0.5, 0.5]
+
+
+def test_single_objects_are_scored_where_the_images_have_their_numbers():
+    """Two touching objects, a border between them: one is found, one is too small."""
+    classes = ("background", "object", "border")
+    labels = torch.zeros(2, 8, 12, dtype=torch.uint8)
+    labels[:, 2:6, 1:9] = 1
+    labels[:, 2:6, 4:6] = 2
+    instances = torch.zeros(2, 8, 12, dtype=torch.int32)
+    instances[:, 2:6, 1:5], instances[:, 2:6, 5:9] = 1, 2
+    imageset = ImageSet(torch.rand(2, 1, 8, 12), labels, classes, instances=instances)
+    guess = labels.clone()
+    guess[1, :, 6:] = 0
+    batches = Batches(imageset, 1)
+    logits = 9.0 * F.one_hot(guess.long(), 3).movedim(-1, 1).float()
+    result = evaluate(Lookup(logits.split(1)), batches, task=Segment(classes))
+    found = with_objects(result, Lookup(logits.split(1)), batches).objects
+    assert (found.true, found.predicted, found.matched) == (4, 3, 3)
+    without = Batches(replace(imageset, instances=None), 1)
+    assert with_objects(result, Lookup([]), without) is result
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -308,20 +339,29 @@ KILLED = """
 import sys
 from train.test_tasks import patched_config
 from besselnet.train import train_run
-train_run(patched_config(), sys.argv[1], quiet=True)
+train_run(patched_config(sys.argv[2]), sys.argv[1], quiet=True)
 """
 
 
-def patched_config(checkpoint_steps=1):
+SMALL = {"toy_pixels": {}, "besselnet_unet": {"channels": [[3], [4], [4]]}}
+
+
+def patched_config(name, checkpoint_steps=1):
     config = task_config("segment", epochs=8, checkpoint_steps=checkpoint_steps)
-    return replace(config, data=replace(config.data, patch=12, patches_per_image=2))
+    return replace(
+        config,
+        data=replace(config.data, patch=16, patches_per_image=2),
+        model=ModelConfig(name, SMALL[name]),
+    )
 
 
-def test_a_segmentation_killed_at_random_moments_ends_with_the_same_weights(tmp_path):
+@pytest.mark.parametrize("name", SMALL)
+def test_a_segmentation_killed_at_random_moments_ends_with_the_same_weights(tmp_path, name):
     place, chance = tmp_path / "run", random.Random(0)
     tests = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{tests}:{os.environ.get('PYTHONPATH', '')}"}
-    with subprocess.Popen([sys.executable, "-c", KILLED, place], env=environment) as training:
+    program = [sys.executable, "-c", KILLED, place, name]
+    with subprocess.Popen(program, env=environment) as training:
         started = time.monotonic()
         while not (place / CHECKPOINT_NAME).exists() and time.monotonic() < started + 60:
             time.sleep(0.01)
@@ -329,8 +369,8 @@ def test_a_segmentation_killed_at_random_moments_ends_with_the_same_weights(tmp_
         training.kill()
     assert training.returncode == -signal.SIGKILL
     assert not (place / "model").exists()
-    resumed = train_run(patched_config(), place, resume=True, quiet=True)
-    whole = train_run(patched_config(None), tmp_path / "whole", quiet=True)
+    resumed = train_run(patched_config(name), place, resume=True, quiet=True)
+    whole = train_run(patched_config(name, None), tmp_path / "whole", quiet=True)
     assert same(weights_of(whole.model), weights_of(resumed.model))
 
 

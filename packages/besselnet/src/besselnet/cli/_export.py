@@ -107,6 +107,10 @@ def _images(run: training.Run) -> tuple[torch.Tensor, str | None]:
         return torch.rand(shape, generator=torch.Generator().manual_seed(1)), str(error)
     part = splits.val or splits.test or splits.train
     images, _ = Batches(part, min(MOST_IMAGES, len(part)))[0]
+    if run.learned.answers == "pixels":
+        # The middle of images of any size: as much as a patch.
+        top, left = (max(side - run.image_size, 0) // 2 for side in part.image_size)
+        images = images[..., top : top + run.image_size, left : left + run.image_size]
     return images, None
 
 

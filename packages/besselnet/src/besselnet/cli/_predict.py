@@ -15,7 +15,7 @@ import typer
 from besselnet._pixels import counted, list_images
 from besselnet.atomic import atomic_file, remove_leftovers
 from besselnet.cli._program import Device, Json
-from besselnet.masks import mask_columns
+from besselnet.masks import mask_columns, predict_files
 from besselnet.untrusted import csv_cell
 
 
@@ -83,6 +83,8 @@ def predict(
         besselnet predict model.onnx new/ --json | head
 
         besselnet predict runs/cells new/ --out found --overlay --instances components
+
+        besselnet predict cells.onnx new/ --out found
     """
     for path in images:
         if not path.exists():
@@ -103,21 +105,34 @@ def predict(
     columns = ["image", "class", "probability", "error"]
     rows: Iterable[dict[str, Any]]
     if network.suffix == ".onnx":
-        from besselnet.export import OnnxClassifier
+        from besselnet.export import OnnxSegmenter, open_onnx
 
-        _refuse_masks(network, out, masks)
-        rows = _class_rows(OnnxClassifier(network, device=device).predict(images, **how))
+        opened = open_onnx(network, device=device)
+        if isinstance(opened, OnnxSegmenter):
+            columns = mask_columns(opened.names, objects=instances is not None)
+            rows = predict_files(
+                opened.likely,
+                images,
+                _folder(network, out),
+                classes=opened.names,
+                channels=opened.in_channels,
+                reading=opened.reading | ({"max_pixels": max_pixels} if max_pixels else {}),
+                raw_csv=raw_csv,
+                **masks,
+            )
+        else:
+            _refuse_masks(network, out, masks)
+            rows = _class_rows(opened.predict(images, **how))
     else:
         from besselnet import train as training
 
         run = training.load_run(network, device=device)
         progress = training.ProgressLog(total, unit="images", stream=sys.stderr)
         if run.task == "segment":
-            if out is None:
-                raise ValueError(f"{network} gives masks: name a folder for them with --out")
+            folder = _folder(network, out)
             columns = mask_columns(run.classes, objects=instances is not None)
             masks |= {"raw_csv": raw_csv, "progress": lambda text: progress.advance(0, text)}
-            rows = training.predict_masks(run, images, out, max_pixels=max_pixels, **masks)
+            rows = training.predict_masks(run, images, folder, max_pixels=max_pixels, **masks)
         else:
             _refuse_masks(network, out, masks)
             columns = ["image", *run.learned.columns, "error"]
@@ -140,6 +155,12 @@ def _class_rows(predictions: Iterable[Any]) -> Iterator[dict[str, Any]]:
     for prediction in predictions:
         row = asdict(prediction)
         yield {"image": row["image"], "class": row.pop("label"), **row}
+
+
+def _folder(network: Path, out: Path | None) -> Path:
+    if out is None:
+        raise ValueError(f"{network} gives masks: name a folder for them with --out")
+    return out
 
 
 def _refuse_masks(network: Path, out: Path | None, masks: dict[str, Any]) -> None:

@@ -16,6 +16,14 @@ from besselnet.data import Splits
 from besselnet.models import list_models
 
 DEFAULT_MODEL = list_models()[0]
+# Figures that are not shown by their names.
+_HEADINGS = {
+    "f1": "F1",
+    "iou": "IoU",
+    "dice": "Dice",
+    "r2": "R²",
+    "boundary_f1": "boundary F1",
+}
 
 
 def demo(
@@ -46,7 +54,7 @@ def train(
         typer.Argument(
             metavar="DATA",
             help="Name of a data set (`besselnet data list`), or a folder with one folder of images "
-            "per class, or an .npz file. With --resume: that of the run.",
+            "per class, or with images and masks, or a .csv or .npz file. With --resume: that of the run.",
         ),
     ] = None,
     config: Annotated[
@@ -232,13 +240,15 @@ def evaluate(
     """Test a trained network on the images kept for that.
 
     The score is the accuracy for classes, the mean IoU for masks, R^2 for values, the mean F1 for
-    several labels.
+    several labels. Masks also have the Dice score and the F1 of the boundaries (within 2 pixels) of each
+    class, and, where single objects are numbered, the F1 and the panoptic quality of objects.
 
     With --rotated images are rotated to many angles (cubic interpolation, unless the run was
     configured otherwise). Shown are the score over the angles, its spread (best minus worst
     angle), how often an image and its rotated copy get the same answer, and the drift of the logits
-    (change against upright, relative to their size). Masks of rotated images are rotated back. The
-    curve is drawn in rotated.png of the run folder.
+    (change against upright, relative to their size). Masks of rotated images are rotated back; shown
+    are their Dice score and their agreement (IoU) with the upright masks. The curve is drawn in
+    rotated.png of the run folder.
 
     Rotating a photograph brings corners that no photograph has. With --border disc the network sees,
     upright and rotated, only the disc that every angle shows, so that the figures are about the
@@ -286,13 +296,21 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
             for name, row in rows.items()
         ],
     )
+    if "objects" in report:
+        _print_table(
+            ["single objects", "IoU above 0.5"],
+            [
+                [_heading(key), str(n) if isinstance(n, int) else _cell(n, task)]
+                for key, n in report["objects"].items()
+            ],
+        )
     if "rotated" not in report:
         return
-    score = task.score
+    score, title = task.rotated_score
     agreement = "same answer when rotated" if task.name == "classify" else "agreement with upright"
     shown = {
-        f"{task.title} upright": f"upright_{score}",
-        f"{task.title} rotated": f"rotated_{score}",
+        f"{title} upright": f"upright_{score}",
+        f"{title} rotated": f"rotated_{score}",
         "spread over angles": f"{score}_spread",
         agreement: "agreement",
     }
@@ -302,22 +320,33 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
         [f"{counted(found['images'], 'image')}, rotated ({found['border']})", *networks],
         [
             *(
-                [text, *(task.in_words(found[n][key]) for n in networks)]
+                [text, *(_in_words(found[n][key], task) for n in networks)]
                 for text, key in shown.items()
             ),
-            ["logit drift", *(f"{found[n]['logit_drift']:.2%}" for n in networks)],
+            *(
+                [["logit drift", *(f"{found[n]['logit_drift']:.2%}" for n in networks)]]
+                if "logit_drift" in found[networks[0]]
+                else []
+            ),
         ],
     )
     if report["picture"] is not None:
-        typer.echo(f"{task.title} against angle: {report['picture']}")
+        typer.echo(f"{title} against angle: {report['picture']}")
 
 
 def _heading(key: str) -> str:
     """The name of a figure as it is shown."""
-    return {"f1": "F1", "iou": "IoU", "dice": "Dice", "r2": "R²"}.get(key, key.replace("_", " "))
+    return _HEADINGS.get(key, key.replace("_", " "))
 
 
-def _cell(number: float, task: training.LearningTask) -> str:
+def _in_words(score: float | None, task: training.LearningTask) -> str:
+    """A score; a dash for one of nothing."""
+    return "-" if score is None else task.in_words(score)
+
+
+def _cell(number: float | None, task: training.LearningTask) -> str:
+    if number is None:
+        return "-"
     return f"{number:.1%}" if task.is_share else f"{number:.4g}"
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from besselnet.data._imageset import ImageSet, Provenance, Splits
-from besselnet.data._split import divide
+from besselnet.data._split import divide, hold_out
 
 PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 # The part of images that are not divided yet.
@@ -31,12 +31,21 @@ def assemble(
     split: Sequence[float],
     seed: int,
     *,
+    val: float | None = None,
     by_group: bool | None = None,
     fitted: str = "",
 ) -> Splits:
-    """The parts that a source has, or the division of "all" into such; `divide` explains the arguments."""
+    """The parts that a source has, or the division of "all" into such; `divide` explains the arguments.
+
+    `val` is the share of the training images that becomes the validation part of a source without one.
+    """
+    if val is not None and not ("train" in sets and "val" not in sets):
+        has = "validation images of its own" if "val" in sets else "no parts: use split"
+        raise ValueError(f"val={val!r}: must be unset, {data_set} has {has}")
     if ALL in sets:
         splits = divide(sets[ALL], data_set, split, seed, by_group)
     else:
         splits = Splits(**sets, provenance=Provenance(f"{data_set}, its own parts"))
+    if val is not None:
+        splits = hold_out(splits, val, seed, by_group)
     return replace(splits, provenance=replace(splits.provenance, fitted=fitted))

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from besselnet.checks import LARGEST_SIDE, check_choice, check_count, check_finite, check_seed
+from besselnet.checks import (
+    LARGEST_SIDE,
+    check_choice,
+    check_count,
+    check_finite,
+    check_number,
+    check_seed,
+)
 from besselnet.data._decode import Resize
 from besselnet.data._download import Download, fetch, verify
 from besselnet.data._files import cache_folder
@@ -140,6 +147,8 @@ def load_data(
         check_finite(key, value)
     if "split" in options:
         check_shares("split", options["split"])
+    if options.get("val") is not None:
+        check_number("val", options["val"], above=0, below=1)
     if "resize" in options:
         check_choice("resize", options["resize"], get_args(Resize))
     return source.load(root=place, image_size=image_size, seed=seed, **options)

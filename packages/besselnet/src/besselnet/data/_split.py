@@ -1,6 +1,7 @@
 """Divide images: stratified by class where there are classes, or by whole groups."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -185,10 +186,24 @@ def divide(
     shares = check_shares("split", split)
     whole_groups = imageset.groups is not None if by_group is None else by_group
     train, val, test = stratified_split(imageset, shares, seed, by_group=whole_groups)
-    unit = "groups" if whole_groups else "images"
+    unit = _unit(whole_groups)
     shown = "/".join(f"{share:g}" for share in shares)
     how = f"{unit} divided {shown}, seed {seed}"
     return Splits(train, val, test, Provenance(data_set, divided=how))
+
+
+def hold_out(splits: Splits, share: float, seed: int, by_group: bool | None = None) -> Splits:
+    """`splits` with a `share` of its training images as validation images; `by_group` as in `divide`."""
+    check_number("val", share, above=0, below=1)
+    whole_groups = splits.train.groups is not None if by_group is None else by_group
+    shares = (1.0 - share, float(share))
+    train, val = stratified_split(splits.train, shares, seed, by_group=whole_groups)
+    how = f"{share:g} of the training {_unit(whole_groups)} for validation, seed {seed}"
+    return replace(splits, train=train, val=val, provenance=replace(splits.provenance, divided=how))
+
+
+def _unit(whole_groups: bool) -> str:
+    return "groups" if whole_groups else "images"
 
 
 def fold_splits(
@@ -215,11 +230,9 @@ def fold_splits(
         outside = torch.ones(len(imageset), dtype=torch.bool)
         outside[tested] = False
         rest = imageset.select(outside.nonzero()[:, 0])
-        train, val = rest, None
+        splits = Splits(rest, test=imageset.select(tested))
         if val_share:
-            shares = (1.0 - val_share, float(val_share))
-            train, val = stratified_split(rest, shares, seed, by_group=whole_groups)
-        unit = "groups" if whole_groups else "images"
-        how = f"fold {number} of {folds}, {unit} divided, seed {seed}"
-        found.append(Splits(train, val, imageset.select(tested), Provenance(data_set, divided=how)))
+            splits = hold_out(splits, val_share, seed, whole_groups)
+        how = f"fold {number} of {folds}, {_unit(whole_groups)} divided, seed {seed}"
+        found.append(replace(splits, provenance=Provenance(data_set, divided=how)))
     return found

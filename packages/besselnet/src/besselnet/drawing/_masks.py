@@ -31,13 +31,14 @@ def draw_overlays(
     truths: Tensor | None,
     classes: Sequence[str],
 ) -> None:
-    """A row for each of the first images: the image, its predicted mask on it, and the true one if given.
+    """A row for each of the first images: the image, the true mask on it if given, and the predicted one.
 
     `images` (N, C, H, W), uint8 or float in [0, 1]; `predictions` and `truths` (N, H, W).
     """
-    columns = {"image": torch.zeros_like(predictions), "prediction": predictions}
+    columns = {"image": torch.zeros_like(predictions)}
     if truths is not None:
         columns["truth"] = truths
+    columns["prediction"] = predictions
     rows = min(len(images), MOST_ROWS)
     side = WIDTH / len(columns)
     figure = new_figure(rows * side * images.shape[2] / images.shape[3] + 0.6)
@@ -81,6 +82,6 @@ def draw_rotated_masks(path: str | Path, results: Mapping[str, MaskAgreement]) -
         axes.legend(fontsize=SMALL)
     for axes in panels:
         # Down to a round number: small differences stay visible, and both panels can be compared.
-        axes.set_ylim(np.floor(10 * lowest - 0.2) / 10, 1.02)
+        axes.set_ylim(max(np.floor(10 * lowest - 0.2) / 10, -0.02), 1.02)
     figure.suptitle(f"masks of rotated images, {BORDERS[first.border]}", fontsize="medium")
     write_figure(path, figure)

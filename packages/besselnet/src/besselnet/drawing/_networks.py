@@ -32,7 +32,7 @@ BORDERS = {
 }
 
 # Scores that are not called by their names.
-SCORES = {"iou": "mean IoU", "r2": "R²", "f1": "mean F1"}
+SCORES = {"r2": "R²", "f1": "mean F1"}
 
 
 def draw_curves(
@@ -87,7 +87,8 @@ def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
     axes = figure.add_subplot(projection="polar")
     for number, (name, result) in enumerate(results.items()):
         angles = np.radians([*result.angles, 360.0])
-        scores = [*result.scores, result.scores[0]]
+        # R² can be negative, and a radius cannot.
+        scores = np.maximum([*result.scores, result.scores[0]], 0)
         style = line_style(number)._asdict()
         axes.plot(angles, scores, ms=5, label=plain_text(name), clip_on=False, **style)
     first = next(iter(results.values()))
@@ -99,8 +100,30 @@ def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
     for share in shares:
         place = np.radians(67.5), share if share < 1 else 1.09
-        axes.text(*place, f"{share:.0%}", ha="center", va="center", bbox=paper, zorder=5)
+        text = f"{share:g}" if first.score == "r2" else f"{share:.0%}"
+        axes.text(*place, text, ha="center", va="center", bbox=paper, zorder=5)
     figure.legend(loc="outside lower center", ncols=len(results))
+    write_figure(path, figure)
+
+
+def draw_values(
+    path: str | Path, values: Tensor, answers: Tensor, names: Sequence[str], most: int = 6
+) -> None:
+    """The answers (N, K) against the true values (N, K), a picture for each of the first `most` values."""
+    columns = min(len(names), most, 3)
+    rows = -(-min(len(names), most) // columns)
+    side = WIDTH / max(columns, 2)
+    figure = new_figure(side * rows + 0.3, side * columns)
+    for axes in figure.subplots(rows, columns, squeeze=False).flat:
+        axes.set_axis_off()
+    pairs = zip(names[:most], values.T.cpu(), answers.T.cpu())
+    for axes, (name, true, found) in zip(figure.axes, pairs):
+        axes.set_axis_on()
+        axes.axline((true[0].item(), true[0].item()), slope=1, color="0.6", lw=1)
+        axes.plot(true, found, ls="", marker="o", ms=4, alpha=0.6, color=line_style(1).color)
+        axes.set(xlabel="true value", ylabel="prediction", title=plain_text(name))
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.grid(alpha=0.3)
     write_figure(path, figure)
 
 

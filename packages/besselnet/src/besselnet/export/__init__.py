@@ -1,7 +1,7 @@
 """Networks that run elsewhere: ONNX, ``torch.export``, plain PyTorch.
 
-Names are loaded when they are first used: `OnnxClassifier` and `OnnxSegmenter` need no torch, and must not
-wait for it.
+Names are loaded when they are first used: `OnnxClassifier`, `OnnxSegmenter` and `open_onnx` need no torch,
+and must not wait for it.
 """
 
 import importlib
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from besselnet.export._classifier import OnnxClassifier, Prediction
     from besselnet.export._files import SUFFIXES, TARGETS, ExportReport, export_model
+    from besselnet.export._open import open_onnx
     from besselnet.export._parity import BOUND, RANDOM_IMAGES
     from besselnet.export._plain import to_plain
     from besselnet.export._segmenter import OnnxSegmenter
@@ -24,6 +25,7 @@ __all__ = [
     "OnnxSegmenter",
     "Prediction",
     "export_model",
+    "open_onnx",
     "to_plain",
 ]
 
@@ -33,6 +35,7 @@ _PLACES = {
     "OnnxSegmenter": "segmenter",
     "Prediction": "classifier",
     "RANDOM_IMAGES": "parity",
+    "open_onnx": "open",
     "to_plain": "plain",
 }
 

@@ -28,6 +28,10 @@ _FACTS: dict[str, tuple[Any, str]] = {
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
+class OtherAnswers(ValueError):
+    """The logits of a file are of images, and those of pixels are wanted, or the other way round."""
+
+
 class OnnxNetwork:
     """A network that `besselnet export --to onnx` wrote, of either kind.
 
@@ -72,7 +76,7 @@ class OnnxNetwork:
             other = {"image": "OnnxClassifier", "pixels": "OnnxSegmenter"}.get(
                 found, "nothing here"
             )
-            raise ValueError(
+            raise OtherAnswers(
                 f"{path} has logits of {found!r}, and {type(self).__name__} is for {self.answers!r}: "
                 f"use {other}"
             )

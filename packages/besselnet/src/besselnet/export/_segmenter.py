@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +34,33 @@ class OnnxSegmenter(OnnxNetwork):
             return self.logits(pixels[None])[0].argmax(0)
         return tiles(self.probabilities, pixels).argmax(0)
 
-    def read(self, path: str | Path) -> Array:
-        """An image file at its own size, (C, H, W) floats in [0, 1], read as in training."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes; their numbers where the file does not name them."""
+        count = self.session.get_outputs()[0].shape[1]
+        return self.classes or tuple(map(str, range(count if isinstance(count, int) else 0)))
+
+    def likely(self, image: Array) -> Array:
+        """Probabilities (classes, H, W) of one image (C, H, W), floats in [0, 1]: what tiles are made of.
+
+        Logits that are not numbers are a `ValueError`.
+        """
+        found: Array = self.probabilities(image[None])[0]
+        if not np.isfinite(found).all():
+            raise ValueError("the network gives logits that are infinite or NaN")
+        return found
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Options `bits`, `page` and `max_pixels` of reading image files, which keep their size."""
         options = reading_options(self.facts)
         options.pop("resize", None)
-        pixels = read_pixels(path, channels=self.in_channels, **options)
-        return _as_floats(scale_depth(pixels, options.get("bits")))
+        return options
+
+    def read(self, path: str | Path) -> Array:
+        """An image file at its own size, (C, H, W) floats in [0, 1], read as in training."""
+        pixels = read_pixels(path, channels=self.in_channels, **self.reading)
+        return _as_floats(scale_depth(pixels, self.reading.get("bits")))
 
     def _planes(self, image: Array) -> Array:
         """(H, W, C) or (H, W) -> (C, H, W) floats."""

@@ -17,15 +17,18 @@ if TYPE_CHECKING:
         label_instances,
         match_instances,
         measure_instances,
+        roles_of,
     )
     from besselnet.masks._network import probabilities_of
     from besselnet.masks._overlay import COLOURS, class_colour, overlay_mask
     from besselnet.masks._rotation import MaskAgreement, mask_agreement
     from besselnet.masks._scores import (
+        boundary_counts,
         boundary_f1,
         class_mean,
         confusion_of_masks,
         dice,
+        f1_of_boundaries,
         iou,
     )
     from besselnet.masks._tiles import (
@@ -44,12 +47,14 @@ __all__ = [
     "InstanceScores",
     "MaskAgreement",
     "Method",
+    "boundary_counts",
     "boundary_f1",
     "class_colour",
     "class_mean",
     "confusion_of_masks",
     "count_tiles",
     "dice",
+    "f1_of_boundaries",
     "iou",
     "iter_tiles",
     "label_instances",
@@ -63,6 +68,7 @@ __all__ = [
     "predict_tiles",
     "probabilities_of",
     "receptive_field",
+    "roles_of",
 ]
 
 _PLACES = {
@@ -70,12 +76,15 @@ _PLACES = {
     "masks._files": ("mask_columns", "output_names", "predict_files"),
     "masks._instances": (
         *("METHODS", "InstanceScores", "Method"),
-        *("label_instances", "match_instances", "measure_instances"),
+        *("label_instances", "match_instances", "measure_instances", "roles_of"),
     ),
     "masks._network": ("probabilities_of",),
     "masks._overlay": ("COLOURS", "class_colour", "overlay_mask"),
     "masks._rotation": ("MaskAgreement", "mask_agreement"),
-    "masks._scores": ("boundary_f1", "class_mean", "confusion_of_masks", "dice", "iou"),
+    "masks._scores": (
+        *("boundary_counts", "boundary_f1", "class_mean", "confusion_of_masks", "dice"),
+        *("f1_of_boundaries", "iou"),
+    ),
     "masks._tiles": ("Forward", "count_tiles", "iter_tiles", "predict_tiles", "receptive_field"),
 }
 

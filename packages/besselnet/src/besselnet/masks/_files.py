@@ -26,7 +26,13 @@ import numpy as np
 from besselnet._pixels import image_files, read_pixels, unit_floats
 from besselnet.atomic import atomic_file, remove_leftovers
 from besselnet.checks import check_choice, check_count
-from besselnet.masks._instances import METHODS, Method, label_instances, measure_instances
+from besselnet.masks._instances import (
+    METHODS,
+    Method,
+    label_instances,
+    measure_instances,
+    roles_of,
+)
 from besselnet.masks._overlay import overlay_mask
 from besselnet.masks._png import png_file
 from besselnet.masks._tiles import (
@@ -100,7 +106,7 @@ def predict_files(
     Args:
         forward: the network, see `Forward`; takes float32 in [0, 1].
         paths: image files, or folders of them.
-        classes: names of the classes. "background", else the first, has no objects; "border" separates them.
+        classes: names of the classes, which say what has objects (`roles_of`).
         channels: of the images that the network takes.
         reading: options `bits`, `page` and `max_pixels` of the reader.
         tile: images with a longer side are predicted in tiles of at most this side.
@@ -184,12 +190,9 @@ def _predict_image(
     cells["mask"] = str(wanted.path("masks", name))
     if picture.mask is None or wanted.instances is None:
         return cells, []
-    border = wanted.classes.index("border") if "border" in wanted.classes else None
-    background = wanted.classes.index("background") if "background" in wanted.classes else 0
     found = label_instances(
         picture.mask,
-        border=border,
-        background=(background,),
+        **roles_of(wanted.classes),
         method=wanted.instances,
         least_area=wanted.least_area,
     )

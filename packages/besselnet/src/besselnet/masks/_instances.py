@@ -6,7 +6,7 @@ A map of instances is (H, W) int32: 0 where there is no object, else the number 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,6 +64,23 @@ def label_instances(
     if method == "watershed":
         instances = _divided(instances, separation)
     return _renumbered(instances, least_area)
+
+
+class Roles(TypedDict):
+    """Arguments of `label_instances`."""
+
+    border: int | None
+    background: tuple[int, ...]
+
+
+def roles_of(classes: Sequence[str]) -> Roles:
+    """What `label_instances` must know of classes, by their names.
+
+    "background", else the first, has no objects; "border", if there is one, separates them.
+    """
+    background = classes.index("background") if "background" in classes else 0
+    border = classes.index("border") if "border" in classes else None
+    return {"border": border, "background": (background,)}
 
 
 @dataclass(frozen=True)

@@ -53,14 +53,30 @@ class MaskAgreement:
         return None if self.truth is None else dice(self.truth)
 
     def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """JSON values: means over the angles but 0, by class and over the classes, then the curves."""
+        """JSON values: the summary, by class and over the classes, then the curves.
+
+        Means are those of all angles but 0. A score of nothing is None.
+        """
         names = classes or [str(i) for i in range(self.upright.shape[-1])]
-        found: dict[str, Any] = {"border": self.border}
-        found |= _summary("agreement", self.agreement, names)
+        agreement = class_mean(self.agreement)
+        found: dict[str, Any] = {
+            "border": self.border,
+            "agreement": _number(class_mean(agreement[1:])),
+            "worst_agreement": _least(agreement),
+            "agreement_by_class": _by_class(self.agreement, names),
+        }
+        curves = {"angles": list(self.angles), "agreement_by_angle": _numbers(agreement)}
         if self.dice is not None:
-            found |= {"upright_dice": _number(class_mean(self.dice[0]))}
-            found |= _summary("dice", self.dice, names)
-        return {**found, "angles": list(self.angles)}
+            scores = class_mean(self.dice)
+            least, most = _least(scores), _least(-scores)
+            found |= {
+                "upright_dice": _number(scores[0]),
+                "rotated_dice": _number(class_mean(scores[1:])),
+                "dice_spread": None if least is None or most is None else -most - least,
+                "dice_by_class": _by_class(self.dice, names),
+            }
+            curves["dice"] = _numbers(scores)
+        return {**found, **curves}
 
 
 def mask_agreement(
@@ -117,6 +133,8 @@ def mask_agreement(
             for number, angle in enumerate(degrees):
                 logits = model(show_rotated(images, angle, border, interpolation, colour))
                 likely = logits.float().softmax(1)
+                if not bool(likely.isfinite().all()):
+                    raise ValueError("the network gives logits that are infinite or NaN")
                 if angle:
                     likely = rotate_images(likely, -angle, interpolation, "reflect")
                 mask = likely.argmax(1).cpu()
@@ -140,16 +158,17 @@ def _middle(pixels: Tensor) -> Tensor:
     return pixels[..., top : top + side, left : left + side]
 
 
-def _summary(name: str, scores: Array, classes: Sequence[str]) -> dict[str, Any]:
-    """Of (A, K) scores: their mean over the rotated angles, the worst angle, by class, and the curves."""
-    means = class_mean(scores)
-    by_class = class_mean(scores[1:].T)
-    return {
-        name: _number(class_mean(means[1:])),
-        f"worst_{name}": _number(np.nanmin(means)) if not np.isnan(means).all() else None,
-        f"{name}_by_class": dict(zip(classes, map(_number, by_class))),
-        f"{name}_by_angle": [_number(value) for value in means],
-    }
+def _by_class(scores: Array, classes: Sequence[str]) -> dict[str, float | None]:
+    """Of (A, K) scores: the mean of each class over the rotated angles."""
+    return dict(zip(classes, _numbers(class_mean(scores[1:].T))))
+
+
+def _least(scores: Array) -> float | None:
+    return None if np.isnan(scores).all() else float(np.nanmin(scores))
+
+
+def _numbers(scores: Array) -> list[float | None]:
+    return [_number(score) for score in scores]
 
 
 def _number(value: Any) -> float | None:

@@ -64,25 +64,41 @@ def boundary_f1(
     that in the truth, and F1 = 2 precision recall / (precision + recall). Neither the frame nor ignored
     pixels make a boundary.
     """
+    return f1_of_boundaries(boundary_counts(prediction, truth, num_classes, tolerance=tolerance))
+
+
+def boundary_counts(
+    prediction: ArrayLike, truth: ArrayLike, num_classes: int, *, tolerance: float = 2
+) -> Array:
+    """(K, 4) int64, for masks (H, W): boundary pixels of each class, as `boundary_f1` explains.
+
+    Right and all ones in the prediction, right and all ones in the truth. Counts of several images add up.
+    """
     check_count("num_classes", num_classes, most=IGNORED)
     check_number("tolerance", tolerance, least=0)
     prediction, truth = same_shape(prediction, truth)
     if truth.ndim != 2:
         raise ValueError(f"truth has shape {truth.shape}: must be (H, W)")
     known = truth != IGNORED
-    scores = np.full(num_classes, np.nan)
+    counts = np.zeros((num_classes, 4), np.int64)
     for number in range(num_classes):
         ours = _boundary(prediction == number, known)
         theirs = _boundary(truth == number, known)
-        if ours.any() and theirs.any():
-            precision, recall = (
-                _share_near(ours, theirs, tolerance),
-                _share_near(theirs, ours, tolerance),
-            )
-            scores[number] = 2 * precision * recall / max(precision + recall, 1e-12)
-        elif ours.any() or theirs.any():
-            scores[number] = 0.0
-    return scores
+        counts[number] = (
+            *(_count_near(ours, theirs, tolerance), np.count_nonzero(ours)),
+            *(_count_near(theirs, ours, tolerance), np.count_nonzero(theirs)),
+        )
+    return counts
+
+
+def f1_of_boundaries(counts: ArrayLike) -> Array:
+    """(..., K): F1 of the boundaries of each class, from (..., K, 4) of `boundary_counts`."""
+    near_ours, ours, near_theirs, theirs = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
+    precision, recall = (
+        near / np.maximum(pixels, 1) for near, pixels in ((near_ours, ours), (near_theirs, theirs))
+    )
+    scores = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    return np.where(ours + theirs > 0, scores, np.nan)
 
 
 def same_shape(prediction: ArrayLike, truth: ArrayLike) -> tuple[Array, Array]:
@@ -110,5 +126,7 @@ def _boundary(inside: Array, known: Array) -> Array:
     return inside & known & ~kept
 
 
-def _share_near(pixels: Array, others: Array, tolerance: float) -> float:
-    return float((ndimage.distance_transform_edt(~others)[pixels] <= tolerance).mean())
+def _count_near(pixels: Array, others: Array, tolerance: float) -> int:
+    if not (pixels.any() and others.any()):
+        return 0
+    return np.count_nonzero(ndimage.distance_transform_edt(~others)[pixels] <= tolerance)

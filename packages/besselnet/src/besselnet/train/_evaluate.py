@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, overload
 
@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from besselnet.checks import check_choice, check_count
+from besselnet.data import IGNORED
+from besselnet.data import Batches as ImageBatches
 from besselnet.functional import VIEWS, Interpolation, View, hidden_colour, show_rotated
+from besselnet.masks import InstanceScores, label_instances, match_instances, roles_of
 from besselnet.nn import evaluating
-from besselnet.train._scores import Evaluation, Result
+from besselnet.train._scores import Evaluation, MaskEvaluation, Result
 from besselnet.train._tasks import Classify, LearningTask
 
 # torchmetrics takes longer to import than the rest of this package: only who evaluates pays for it.
@@ -104,6 +107,30 @@ def evaluate(
     return task.result(mean, meter.compute().cpu(), int(seen.compute()), finite)
 
 
+def with_objects(
+    result: Result,
+    model: nn.Module,
+    batches: ImageBatches,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Result:
+    """`result`, for masks with the scores of single objects where the images have their numbers.
+
+    Objects are found by `besselnet.masks.label_instances`, a pair of objects has an IoU above 0.5.
+    """
+    imageset, device = batches.imageset, device_of(model)
+    if imageset.instances is None or not isinstance(result, MaskEvaluation):
+        return result
+    roles, total = roles_of(imageset.classes), InstanceScores()
+    with evaluating(model):
+        for number, (images, labels) in enumerate(batches):
+            with autocast():
+                masks = model(images.to(device)).argmax(1).cpu().numpy()
+            truths = imageset.instances[batches.indices(number)].numpy()
+            for mask, truth, unknown in zip(masks, truths, (labels == IGNORED).cpu().numpy()):
+                total += match_instances(label_instances(mask, **roles), truth, ignored=unknown)
+    return replace(result, objects=total)
+
+
 def not_finite() -> NonFiniteLoss:
     """What to say of a network that gives no numbers."""
     return NonFiniteLoss(
@@ -126,8 +153,6 @@ class RotatedEvaluation:
             classification ignores), at each angle.
         border: what the images had in their corners: "disc", "reflect" or "black".
         score: name of the score.
-
-    Of masks, those of rotated images are rotated back, and only the disc counts that every angle shows.
     """
 
     angles: tuple[float, ...]
@@ -178,13 +203,16 @@ def evaluate_rotated(
         interpolation: how rotated images are sampled, see `besselnet.functional.rotate_images`.
         colour: (C,) for the pixels outside the disc. Unset, it is the mean over all images of what
             the disc hides, for which the batches are read once more.
-        task: as for `evaluate`.
+        task: as for `evaluate`; masks are for `besselnet.masks.mask_agreement`.
 
     Raises:
         NonFiniteLoss: the network gives logits that are infinite or NaN.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
     check_choice("border", border, VIEWS)
+    task = task or Classify()
+    if task.answers == "pixels":
+        raise ValueError(f"task is {task.name!r}: use besselnet.masks.mask_agreement for masks")
     if border == "disc" and colour is None:
         if iter(batches) is batches:
             raise ValueError(
@@ -192,7 +220,6 @@ def evaluate_rotated(
                 "unless colour is given"
             )
         colour = hidden_colour(batches)
-    task = task or Classify()
     device = device_of(model)
     degrees = torch.arange(angles) * (360 / angles)
     right, agree = (torch.zeros(angles, task.tally_size, dtype=torch.float64) for _ in range(2))
@@ -200,17 +227,16 @@ def evaluate_rotated(
     images_seen, length = 0, 0.0
     with evaluating(model):
         for images, labels in batches:
-            images, labels = images.to(device), task.seen(labels.to(device))
+            images, labels = images.to(device), labels.to(device)
             upright = task.centred(model(show_rotated(images, 0.0, border, interpolation, colour)))
-            answers = task.seen(task.answer(upright))
+            answers = task.answer(upright)
             images_seen += len(labels)
             length += upright.flatten(1).norm(dim=1).sum().item()
             for i, angle in enumerate(degrees.tolist()):
                 outputs = upright
                 if i:
                     shown = show_rotated(images, angle, border, interpolation, colour)
-                    outputs = task.rotated_back(model(shown), angle, interpolation)
-                    outputs = task.centred(outputs)
+                    outputs = task.centred(model(shown))
                 right[i] += task.tally(outputs, labels).cpu()
                 agree[i] += task.tally(outputs, answers).cpu()
                 moved[i] += (outputs - upright).flatten(1).norm(dim=1).sum().item()

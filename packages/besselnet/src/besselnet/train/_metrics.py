@@ -1,4 +1,4 @@
-"""Equivariance as a torchmetrics metric, for whoever evaluates in batches and processes."""
+"""Metrics that torchmetrics does not have, for whoever evaluates in batches and processes."""
 
 from typing import Any
 
@@ -48,3 +48,20 @@ class EquivarianceError(Metric):
     def compute(self) -> Tensor:
         variation = self.squared_norm - self.output_sum.square().sum() / self.count
         return (self.squared_difference / variation).sqrt()
+
+
+class Counts(Metric):
+    """The sum of all that ``update`` is given: (size,) integers."""
+
+    full_state_update = False
+    total: Tensor
+
+    def __init__(self, size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("total", torch.zeros(size, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, counts: Tensor) -> None:
+        self.total += counts.to(self.total)
+
+    def compute(self) -> Tensor:
+        return self.total

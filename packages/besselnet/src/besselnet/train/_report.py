@@ -2,20 +2,25 @@
 
 import math
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TextIO
 
 import torch
 
 from besselnet.checks import check_choice, check_count
 from besselnet.functional import VIEWS, View, hidden_colour
+from besselnet.masks import MaskAgreement, mask_agreement
 from besselnet.models import count_parameters, describe_model
 from besselnet.testing import equivariance_error, plane_waves
 from besselnet.train._evaluate import (
     MOST_ANGLES,
+    RotatedEvaluation,
     device_of,
     evaluate,
     evaluate_rotated,
     not_finite,
+    with_objects,
 )
 from besselnet.train._progress import in_words, watched
 from besselnet.train._run import Run, make_batches
@@ -39,9 +44,9 @@ def evaluate_run(
 
     Args:
         part: "train", "val" or "test"; by default test, else val.
-        rotated: also at `angles` angles of the circle, under the key ``"rotated"``: see `RotatedEvaluation`.
-            The curve is drawn into `rotated.png` of the run folder; ``"picture"`` is None if that cannot
-            be written.
+        rotated: also at `angles` angles of the circle, under the key ``"rotated"``: see `RotatedEvaluation`,
+            and for masks `besselnet.masks.MaskAgreement`. The curve is drawn into `rotated.png` of the run
+            folder; ``"picture"`` is None if that cannot be written.
         border: what rotated images have in their corners, "disc", "reflect" or "black": see
             `evaluate_rotated`.
         untrained: rotate for the network before training, too.
@@ -57,10 +62,11 @@ def evaluate_run(
     images = parts[name]
     batches = make_batches(run.config, images)
     result = evaluate(run.model, watched(batches, "testing", stream=stream), task=run.learned)
+    result = with_objects(result, run.model, batches)
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
     if not rotated:
         return report
-    from besselnet.drawing import attempt, draw_rotated
+    from besselnet.drawing import attempt, draw_rotated, draw_rotated_masks
 
     networks = {"trained": run.model}
     if untrained:
@@ -71,17 +77,19 @@ def evaluate_run(
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
         images = images.select(order[:most_images].sort().values)
         batches = make_batches(run.config, images)
-    how: dict[str, Any] = {
-        "border": border,
-        "interpolation": run.config.data.interpolation,
-        "task": run.learned,
-    }
+    how: dict[str, Any] = {"border": border, "interpolation": run.config.data.interpolation}
     if border == "disc":
         how["colour"] = hidden_colour(batches)
+    measure: Callable[..., Any] = partial(evaluate_rotated, task=run.learned)
+    tell: Callable[[Any], dict[str, Any]] = RotatedEvaluation.to_dict
+    draw: Callable[..., None] = draw_rotated
+    if run.learned.answers == "pixels":
+        measure, draw = mask_agreement, draw_rotated_masks
+        tell = partial(MaskAgreement.to_dict, classes=run.classes)
     if stream is not None:
         # As long, for each batch and angle, as one batch at two angles.
         started = time.perf_counter()
-        evaluate_rotated(run.model, [batches[0]], angles=2, **how)
+        measure(run.model, [batches[0]], angles=2, **how)
         once = (time.perf_counter() - started) / 2
         wait = in_words(once * angles * len(batches) * len(networks))
         print(
@@ -90,10 +98,10 @@ def evaluate_run(
     curves = {}
     for name, network in networks.items():
         shown = watched(batches, f"rotating, {name}", stream=stream)
-        curves[name] = evaluate_rotated(network, shown, angles=angles, **how)
+        curves[name] = measure(network, shown, angles=angles, **how)
     path = run.folder / "rotated.png"
-    picture = str(path) if attempt(draw_rotated, path, curves) else None
-    by_network = {name: curve.to_dict() for name, curve in curves.items()}
+    picture = str(path) if attempt(draw, path, curves) else None
+    by_network = {name: tell(curve) for name, curve in curves.items()}
     found = {"images": len(images), "border": border, **by_network}
     return {**report, "rotated": found, "picture": picture}
 

@@ -6,7 +6,7 @@ log.txt, metrics.csv
 checkpoint.safetensors   the state of the training, for resuming, and a digest of its images
 model/config.json, model/model.safetensors   the trained network (`besselnet.models.save_network`)
 results.json      on the validation and the test images
-curves.png, confusion.png (for classes and masks)
+curves.png, confusion.png (for classes and masks), overlays.png (masks on images), values.png
 .lock             held by the process that writes all this
 """
 
@@ -55,7 +55,7 @@ from besselnet.train._config import (
 )
 from besselnet.train._digest import digest_images
 from besselnet.train._environment import describe_environment
-from besselnet.train._evaluate import evaluate
+from besselnet.train._evaluate import evaluate, with_objects
 from besselnet.train._fit import fit
 from besselnet.train._process import (
     check_processes,
@@ -257,6 +257,10 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         if name != "train"
     }
     if fabric.is_global_zero:
+        for name, result in results.items():
+            # By this process alone, which needs all batches.
+            whole = make_batches(config, splits.parts()[name], device=fabric.device)
+            results[name] = with_objects(result, model, whole, fabric.autocast)
         found = {name: result.to_dict(train.classes) for name, result in results.items()}
         if found:
             write_json(folder / "results.json", found)
@@ -265,7 +269,8 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
 
         attempt(draw_curves, folder / "curves.png", history.rows, task.score)
         if results:
-            task.draw(folder, results.get("test") or results["val"])
+            tested = "test" if "test" in results else "val"
+            task.draw(folder, results[tested], model, splits.parts()[tested])
     fabric.barrier()
     side = _side(config, train)
     return Run(folder, config, model.eval(), train.channels, side, train.classes, task)

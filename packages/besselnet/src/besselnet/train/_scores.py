@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from besselnet.data import IGNORED
+from besselnet.masks import InstanceScores, class_mean, f1_of_boundaries
 
 
 class Result(Protocol):
@@ -75,12 +77,16 @@ class MaskEvaluation:
         confusion: (K, K) counts; entry (i, j) counts pixels of class i taken for class j.
         images: how many.
         metrics: as in `Evaluation`.
+        boundaries: (K, 4) counts of `besselnet.masks.boundary_counts`, with a tolerance of 2 pixels.
+        objects: single objects found and true, where the images have their numbers.
     """
 
     loss: float
     confusion: Tensor
     images: int
     metrics: dict[str, float | None] = field(default_factory=dict)
+    boundaries: Tensor | None = None
+    objects: InstanceScores | None = None
 
     @property
     def iou(self) -> float:
@@ -91,6 +97,14 @@ class MaskEvaluation:
     def dice(self) -> float:
         """Mean Dice coefficient of the classes that are in a mask or an answer."""
         return self._mean("dice")
+
+    @property
+    def boundary_f1(self) -> float | None:
+        """Mean F1 of the boundaries of the classes that have some; None where they were not counted."""
+        if self.boundaries is None:
+            return None
+        mean = class_mean(f1_of_boundaries(self.boundaries))
+        return 0.0 if np.isnan(mean) else float(mean)
 
     @property
     def accuracy(self) -> float:
@@ -108,8 +122,8 @@ class MaskEvaluation:
         return fmean(found) if found else 0.0
 
     def per_class(self) -> list[dict[str, float]]:
-        """Labelled pixels, Dice, IoU, recall and precision; a ratio of nothing counts as 0."""
-        return [
+        """Labelled pixels, Dice, IoU, recall, precision and boundary F1; a ratio of nothing counts as 0."""
+        rows: list[dict[str, float]] = [
             {
                 "pixels": true,
                 "dice": ratio(2 * right, true + guessed),
@@ -119,6 +133,10 @@ class MaskEvaluation:
             }
             for right, true, guessed in _counts(self.confusion)
         ]
+        if self.boundaries is not None:
+            for row, f1 in zip(rows, np.nan_to_num(f1_of_boundaries(self.boundaries)).tolist()):
+                row["boundary_f1"] = f1
+        return rows
 
     def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
         """JSON values, with the classes by name where names are given."""
@@ -127,9 +145,11 @@ class MaskEvaluation:
             "loss": self.loss,
             "iou": self.iou,
             "dice": self.dice,
+            "boundary_f1": self.boundary_f1,
             "accuracy": self.accuracy,
             **self.metrics,
             "classes": _named(self.per_class(), classes),
+            **({} if self.objects is None else {"objects": self.objects.to_dict()}),
             "confusion": self.confusion.tolist(),
         }
 

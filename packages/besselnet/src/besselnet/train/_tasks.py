@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet.checks import check_number
-from besselnet.data import IGNORED, ImageSet, Task
-from besselnet.functional import Interpolation, rotate_images, soft_disc
+from besselnet.data import ImageSet, Task
+from besselnet.masks import boundary_counts
+from besselnet.nn import evaluating
 from besselnet.train._config import TrainConfig
 from besselnet.train._losses import Criterion, CrossEntropy, LabelLoss, MaskLoss, ValueLoss
 from besselnet.train._scores import (
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 # Columns of `predict` beside those of the classes and values.
 _OWN_COLUMNS = ("image", "labels", "error")
+# Images of which the masks are drawn.
+SHOWN = 4
 
 
 class LearningTask(ABC):
@@ -63,6 +66,11 @@ class LearningTask(ABC):
 
     def __init__(self, classes: Sequence[str] = ()) -> None:
         self.classes = tuple(classes)
+
+    @property
+    def rotated_score(self) -> tuple[str, str]:
+        """Name and title of the score of rotated images."""
+        return self.score, self.title
 
     @abstractmethod
     def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
@@ -123,16 +131,8 @@ class LearningTask(ABC):
         """Outputs without what the answers do not depend on."""
         return outputs.float()
 
-    def seen(self, labels: Tensor) -> Tensor:
-        """Labels of what every rotation of an image shows."""
-        return labels
-
-    def rotated_back(self, outputs: Tensor, degrees: float, interpolation: Interpolation) -> Tensor:
-        """Outputs for rotated images, brought to the upright ones."""
-        return outputs
-
-    def draw(self, folder: Path, result: Any) -> None:
-        """Pictures of a result in a run folder: of classes, how they are confused."""
+    def draw(self, folder: Path, result: Any, model: nn.Module, images: ImageSet) -> None:
+        """Pictures in a run folder of what was found on `images`: of classes, how they are confused."""
         # matplotlib takes half a second to import.
         from besselnet.drawing import attempt, draw_confusion
 
@@ -222,11 +222,17 @@ class Segment(LearningTask):
         return _mean_ratio(*tally.chunk(2))
 
     def meter(self, outputs: Tensor) -> "Metric":
-        from torchmetrics.classification import MulticlassConfusionMatrix
+        from besselnet.train._metrics import Counts
 
-        return MulticlassConfusionMatrix(
-            outputs.shape[1], ignore_index=IGNORED, validate_args=False
-        )
+        # Those of the confusion, and of the boundaries of each class.
+        return Counts(outputs.shape[1] * (outputs.shape[1] + 4))
+
+    def update(self, meter: "Metric", outputs: Tensor, labels: Tensor) -> None:
+        classes, masks = outputs.shape[1], self.answer(outputs)
+        confusion = count_pixels(masks, labels, classes)
+        pairs = zip(masks.cpu().numpy(), labels.cpu().numpy())
+        boundaries = torch.from_numpy(sum(boundary_counts(*pair, classes) for pair in pairs))
+        meter.update(torch.cat([confusion.flatten(), boundaries.flatten().to(confusion)]))
 
     def test_loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, float]:
         loss, weight = MaskLoss()(outputs, labels)
@@ -235,7 +241,10 @@ class Segment(LearningTask):
     def result(
         self, loss: float, found: Tensor, images: int, metrics: dict[str, float | None]
     ) -> MaskEvaluation:
-        return MaskEvaluation(loss, found, images, metrics)
+        classes = len(self.classes)
+        confusion, boundaries = found.split([classes**2, 4 * classes])
+        counts = confusion.view(classes, classes), boundaries.view(classes, 4)
+        return MaskEvaluation(loss, counts[0], images, metrics, counts[1])
 
     def answer(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(1)
@@ -245,16 +254,22 @@ class Segment(LearningTask):
         masks = F.one_hot(self.answer(outputs), len(self.classes)).double().mean((1, 2))
         return [dict(zip(self.columns, shares)) for shares in masks.tolist()]
 
-    def centred(self, outputs: Tensor) -> Tensor:
-        outputs = outputs.float()
-        return (outputs - outputs.mean(1, keepdim=True)) * _whole_disc(outputs)
+    @property
+    def rotated_score(self) -> tuple[str, str]:
+        return "dice", "mean Dice"
 
-    def seen(self, labels: Tensor) -> Tensor:
-        return torch.where(_whole_disc(labels), labels, IGNORED)
+    def draw(self, folder: Path, result: Any, model: nn.Module, images: ImageSet) -> None:
+        super().draw(folder, result, model, images)
+        from besselnet.drawing import attempt, draw_overlays
 
-    def rotated_back(self, outputs: Tensor, degrees: float, interpolation: Interpolation) -> Tensor:
-        # Logits, not masks: masks would be read at the nearest pixel a second time.
-        return rotate_images(outputs, -degrees, interpolation, "reflect")
+        chosen = torch.linspace(0, len(images) - 1, min(len(images), SHOWN)).round().long()
+        examples, parameter = images.select(chosen), next(model.parameters())
+        with evaluating(model):
+            # One by one: images can be large.
+            shown = (examples[number][0] for number in range(len(examples)))
+            answers = [self.answer(model(image.to(parameter)[None])) for image in shown]
+        pictures = examples.images, torch.cat(answers), examples.labels
+        attempt(draw_overlays, folder / "overlays.png", *pictures, self.classes)
 
 
 class _Rows(LearningTask):
@@ -331,6 +346,12 @@ class Regress(_Rows):
     ) -> ValueEvaluation:
         outputs, values = found.chunk(2, dim=1)
         return ValueEvaluation(loss, self.answer(outputs), values, metrics)
+
+    def draw(self, folder: Path, result: Any, model: nn.Module, images: ImageSet) -> None:
+        """Answers against the values."""
+        from besselnet.drawing import attempt, draw_values
+
+        attempt(draw_values, folder / "values.png", result.values, result.answers, self.classes)
 
     def answer(self, outputs: Tensor) -> Tensor:
         return outputs * self.deviation.to(outputs) + self.mean.to(outputs)
@@ -428,8 +449,3 @@ def _mean_ratio(parts: Tensor, wholes: Tensor) -> float:
     """The mean of parts / wholes, of those wholes that are not 0."""
     some = wholes > 0
     return ((parts / wholes.clamp(min=1))[some].sum() / some.sum().clamp(min=1)).item()
-
-
-def _whole_disc(images: Tensor) -> Tensor:
-    """(H, W) bool: pixels of (..., H, W) that every rotation shows, away from a soft edge."""
-    return soft_disc(*images.shape[-2:], device=images.device) == 1

@@ -30,6 +30,7 @@ def load_folder(
     max_pixels: int | None = None,
     on_error: str = "raise",
     split: Sequence[float] = (0.8, 0.1, 0.1),
+    val: float | None = None,
 ) -> Splits:
     """PNG, JPEG, TIFF and WebP files at any depth below the class directories.
 
@@ -43,6 +44,8 @@ def load_folder(
       (see `decode_image`). `max_pixels`: images with more are files that cannot be read; unset: 50 million.
     - `on_error`: "raise" at files that cannot be read, or "skip" them with a warning.
     - `split`: shares of train, val and test where the folder has no `train/`.
+    - `val`: the share of the training images that becomes the validation part, where the folder has `train/`
+      and no `val/`; divided as by `split`.
     """
     if root is None or not root.is_dir():
         raise ValueError(f"folder needs the path of a directory, got {root}")
@@ -70,7 +73,7 @@ def load_folder(
             raise ValueError(f"{place}: no image can be read")
         labels = torch.tensor([listed[kept[row]][2] for row in chosen])
         sets[part] = ImageSet(images[chosen], labels, classes)
-    return assemble(sets, f"folder {root.name}", split, seed, fitted=fitted)
+    return assemble(sets, f"folder {root.name}", split, seed, val=val, fitted=fitted)
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

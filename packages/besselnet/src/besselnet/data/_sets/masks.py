@@ -51,6 +51,7 @@ def load_masks(
     max_pixels: int | None = None,
     on_error: str = "raise",
     split: Sequence[float] = (0.8, 0.1, 0.1),
+    val: float | None = None,
 ) -> Splits:
     """Every image below `images/` has a mask of the same name and size below `masks/`.
 
@@ -116,7 +117,9 @@ def load_masks(
             raise ValueError(f"{place}: no image can be read")
         objects = None if instances is None else instances[chosen]
         sets[part] = ImageSet(images[chosen], labels[chosen], classes, instances=objects)
-    return assemble(sets, f"folder {root.name}, images and masks", split, seed, fitted=fitted)
+    return assemble(
+        sets, f"folder {root.name}, images and masks", split, seed, val=val, fitted=fitted
+    )
 
 
 def _legend(

@@ -38,6 +38,7 @@ def load_npz(
     bits: int | None = None,
     resize: Resize = RESIZE,
     split: Sequence[float] = (0.8, 0.1, 0.1),
+    val: float | None = None,
     by_group: bool | None = None,
     task: Task | None = None,
     masks: MaskKind | None = None,
@@ -59,7 +60,8 @@ def load_npz(
       masks keep their size.
     - classes: names of classes or values, optional.
     - groups or slide: integers or names, optional, with the suffix of their part.
-    - `split`, `by_group`: how a file with `x` and `y` is divided; groups stay together by default.
+    - `split`, `by_group`: how a file with `x` and `y` is divided; groups stay together by default. `val`: the
+      share of the training images that becomes the validation part of a file with `x_train` and no `x_val`.
     - `max_bytes`: what a compressed file may unpack to; 1 GB.
     """
     if root is None or root.is_dir():
@@ -110,7 +112,7 @@ def load_npz(
     if bits is None:
         deep = [int(x.max(initial=0)) for x in stored if x.dtype == np.uint16]
         warn_of_dark_images(max(deep, default=0))
-    return assemble(sets, root.name, split, seed, by_group=by_group, fitted=fitted)
+    return assemble(sets, root.name, split, seed, val=val, by_group=by_group, fitted=fitted)
 
 
 def _of_one_size(

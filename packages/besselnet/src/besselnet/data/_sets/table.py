@@ -30,6 +30,7 @@ def load_table(
     max_pixels: int | None = None,
     on_error: str = "raise",
     split: Sequence[float] = (0.8, 0.1, 0.1),
+    val: float | None = None,
     by_group: bool | None = None,
 ) -> Splits:
     """The images that a CSV file names, one in each line after the names of the columns.
@@ -37,7 +38,8 @@ def load_table(
     - Columns: `file`, relative to the table; labels or values (see `read_table`); optionally `split` (train,
       val or test) and `group` (slide, patient, field of view).
     - `task`: "classify", "regress" or "multilabel", where the table can be read in more than one way.
-    - `split`, `by_group`: how a table without `split` is divided; groups stay together by default.
+    - `split`, `by_group`: how a table without `split` is divided; groups stay together by default. `val`: the
+      share of the training images that becomes the validation part of a table that has none.
     - The other options are those of `folder`.
     """
     path = table_in(root) if root is not None and root.is_dir() else root
@@ -65,4 +67,6 @@ def load_table(
         numbers = [kept[row] for row in rows]
         groups = None if table.groups is None else table.groups[numbers]
         sets[part] = ImageSet(images[rows], table.labels[numbers], table.classes, groups)
-    return assemble(sets, f"table {path.name}", split, seed, by_group=by_group, fitted=fitted)
+    return assemble(
+        sets, f"table {path.name}", split, seed, val=val, by_group=by_group, fitted=fitted
+    )
