@@ -11,11 +11,10 @@ from besselnet.data import IGNORED, ImageSet, Splits
 from besselnet_lab.study.cells import expand
 from besselnet_lab.study.estimate import measure
 from besselnet_lab.study.images import ROOT_VARIABLE, CellImages, divide_images, load_images
-from besselnet_lab.study.mask_scores import mask_scores
 from besselnet_lab.study.recipe import read_recipe
 from besselnet_lab.study.rotation import mask_rotation_agreement
 from besselnet_lab.study.store import Store
-from besselnet_lab.study.train_cell import fill_cell
+from besselnet_lab.study.train_cell import fill_cell, mask_scores
 from study.mask_toys import discs, write_study
 
 CLASSES = ("background", "object", "border")
@@ -42,37 +41,18 @@ def imageset(count=4, size=(24, 21), classes=2, seed=0):
     return ImageSet(torch.from_numpy(x)[:, None], labels, CLASSES[:classes], None, objects)
 
 
-def test_right_masks_have_the_best_scores():
-    scores = mask_scores(Threshold(), imageset())
-    assert [scores[k] for k in ("dice", "iou", "boundary_f1", "f1")] == [1, 1, 1, 1]
-    assert "instances" not in scores
-    scores = mask_scores(Threshold(3), imageset(classes=3))
-    assert scores["classes"]["border"] == {"dice": None, "iou": None, "boundary_f1": None}
-    assert (scores["dice"], scores["boundary_f1"]) == (1, 1)
-    assert "f1" not in scores
-    found = scores["instances"]
-    assert (found["true"], found["matched"], found["f1"], found["panoptic_quality"]) == (8, 8, 1, 1)
-
-
-def test_dice_is_of_all_pixels_and_f1_of_the_class_that_is_not_background():
-    images = imageset()
-    true, found = images.labels == 1, images.labels.roll(2, 2) == 1
-    both = int((true & found).sum())
-    expected = 2 * both / int(true.sum() + found.sum())
-    scores = mask_scores(Threshold(shift=2), images)
-    assert scores["f1"] == scores["classes"]["object"]["dice"] == pytest.approx(expected)
-    assert scores["dice"] == pytest.approx((expected + scores["classes"]["background"]["dice"]) / 2)
-    assert scores["classes"]["object"]["iou"] == pytest.approx(expected / (2 - expected))
-
-
-def test_pixels_without_a_label_count_nowhere():
-    images = imageset(classes=3)
-    labels = images.labels.clone()
-    labels[labels != images.labels.roll(2, 2)] = IGNORED
-    known = ImageSet(images.images, labels, CLASSES, None, images.instances)
-    scores = mask_scores(Threshold(3, shift=2), known)
-    assert scores["dice"] == scores["iou"] == scores["instances"]["f1"] == 1
-    assert mask_scores(Threshold(3, shift=2), images)["dice"] < 1
+def test_f1_is_of_the_class_that_is_not_background():
+    rows = {
+        name: {"dice": share, "iou": 0.5, "boundary_f1": 0.5, "pixels": 9}
+        for name, share in (("object", 0.7), ("background", 0.9))
+    }
+    results = {"dice": 0.8, "iou": 0.5, "boundary_f1": 0.5, "classes": rows}
+    assert mask_scores(results)["f1"] == 0.7
+    assert "instances" not in mask_scores(results)
+    results["objects"] = {"f1": 0.6}
+    results["classes"]["border"] = rows["object"]
+    assert mask_scores(results)["instances"] == {"f1": 0.6}
+    assert "f1" not in mask_scores(results)
 
 
 def test_masks_that_rotate_with_the_image_agree():

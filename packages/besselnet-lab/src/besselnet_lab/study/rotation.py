@@ -1,5 +1,6 @@
 """How often a trained network gives the same answer for an image and its rotated copies."""
 
+from collections.abc import Iterable
 from statistics import fmean
 from typing import Any, Literal
 
@@ -8,12 +9,11 @@ import torch
 from torch import nn
 
 from besselnet.data import Batches, ImageSet
-from besselnet.masks import class_mean, mask_agreement
+from besselnet.masks import class_mean, mask_agreement, roles_of
 from besselnet.nn import evaluating
 from besselnet.train import evaluate_rotated
-from besselnet_lab.study.mask_scores import background_class
 
-__all__ = ["mask_rotation_agreement", "rotation_agreement"]
+__all__ = ["background_class", "mask_rotation_agreement", "rotation_agreement"]
 
 _MOST_IMAGES = 500
 _BATCH = 50
@@ -62,6 +62,12 @@ def mask_rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any
         "quarter_turns_changed": changed,
         "quarter_turns_identical": changed == 0,
     }
+
+
+def background_class(classes: Iterable[str]) -> int:
+    """The number of the class "background"; of the first, where none is called so."""
+    (number,) = roles_of(tuple(classes))["background"]
+    return number
 
 
 def _spread(judged: ImageSet, most: int) -> ImageSet:

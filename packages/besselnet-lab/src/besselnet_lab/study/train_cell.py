@@ -34,8 +34,11 @@ from besselnet.train import (
 from besselnet.untrusted import read_json
 from besselnet_lab.study.cells import Cell
 from besselnet_lab.study.images import load_images
-from besselnet_lab.study.mask_scores import mask_scores
-from besselnet_lab.study.rotation import mask_rotation_agreement, rotation_agreement
+from besselnet_lab.study.rotation import (
+    background_class,
+    mask_rotation_agreement,
+    rotation_agreement,
+)
 from besselnet_lab.study.store import RESULT_FORMAT, Store, now
 
 __all__ = ["describe_failure", "environment", "fill_cell", "train_cell"]
@@ -93,7 +96,7 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
         "data": str(splits.provenance),
         "notes": _notes(cell, splits.provenance),
         "model": _describe(run, splits.test),
-        **_judge(run, splits.test),
+        **_judge(run, splits.test, results),
         "seconds": {
             "training": round(sum(curve["seconds"]), 3),
             "last_session": round(time.monotonic() - started, 3),
@@ -108,14 +111,31 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
     }
 
 
-def _judge(run: Run, judged: ImageSet) -> dict[str, Any]:
+def _judge(run: Run, judged: ImageSet, results: Mapping[str, Any]) -> dict[str, Any]:
     """What rotations change in the answers; with masks, also how good these are."""
     if run.task != "segment":
         return {"rotation": rotation_agreement(run.model, judged)}
     return {
-        "scores": mask_scores(run.model, judged),
+        "scores": mask_scores(results),
         "rotation": mask_rotation_agreement(run.model, judged),
     }
+
+
+def mask_scores(results: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores of masks, from what a run found on the judged images: JSON values.
+
+    `f1`, where there are two classes, is the Dice of the one that is not background; `instances` are the
+    single objects, where the images have them.
+    """
+    names = ("dice", "iou", "boundary_f1")
+    rows: Mapping[str, Any] = results["classes"]
+    scores = {name: results[name] for name in names}
+    scores["classes"] = {key: {name: row[name] for name in names} for key, row in rows.items()}
+    if len(rows) == 2:
+        scores["f1"] = list(rows.values())[1 - background_class(rows)]["dice"]
+    if "objects" in results:
+        scores["instances"] = results["objects"]
+    return scores
 
 
 def _recommended(cell: Cell, splits: Splits, over: Mapping[str, Any]) -> tuple[RunConfig, str]:
