@@ -50,7 +50,9 @@ def find_examples(
         except FileNotFoundError:
             absent.append(f"{name}: not here ({source.obtain or f'besselnet data fetch {name}'})")
             continue
-        found.append(_some(f"{name}: {source.summary}", splits.train, count, seed))
+        # An example is shown with its class.
+        if splits.train.task == "classify":
+            found.append(_some(f"{name}: {source.summary}", splits.train, count, seed))
     return found, absent
 
 
