@@ -433,7 +433,7 @@ def test_other_files_and_unknown_names_are_refused(tmp_path):
         load_data("mnist-rto")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load_data("mnist", root=tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="folder needs the path"):
+    with pytest.raises(ValueError, match="folder: needs the path of a folder"):
         load_data("folder")
 
 

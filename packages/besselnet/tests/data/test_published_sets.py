@@ -475,7 +475,6 @@ def test_missing_packages_say_how_to_install_them(monkeypatch, mnist, small_rows
 
 
 def test_every_set_of_the_issue_is_registered():
-    # Other tests register sets of their own.
     assert [name for name in list_data() if "toy" not in name] == [
         "folder",
         "galaxy10",

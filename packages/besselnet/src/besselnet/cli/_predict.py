@@ -82,7 +82,7 @@ def predict(
 
         besselnet predict model.onnx new/ --json | head
 
-        besselnet predict runs/cells new/ --out found --overlay --instances components
+        besselnet predict runs/cells new/ --out found --instances components
 
         besselnet predict cells.onnx new/ --out found
     """

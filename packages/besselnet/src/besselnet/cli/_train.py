@@ -103,7 +103,7 @@ def train(
 
         besselnet train mnist-rot --model bcnn_o2 --set train.epochs=20
 
-        besselnet train photos/ --config recipe.toml --set "data.augment=['rotate']"
+        besselnet train photos/ --config my.toml --set "data.augment=['rotate']"
 
         besselnet train --out runs/photos --resume
 

@@ -12,6 +12,15 @@ PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test"
 ALL = "all"
 
 
+def need_folder(kind: str, root: Path | None) -> Path:
+    """`root`, if it is a folder; the name of the `kind` goes before a folder of the same name."""
+    if root is None:
+        raise ValueError(f"{kind}: needs the path of a folder; for one of that name write ./{kind}")
+    if not root.is_dir():
+        raise ValueError(f"{root}: must be a folder")
+    return root
+
+
 def part_folders(root: Path) -> dict[str, Path]:
     """train, val and test folders by name, or everything as "all"."""
     found = {

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageColor, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont
 
 from besselnet._pixels import counted
 from besselnet.atomic import atomic_file
 from besselnet.checks import check_count
 from besselnet.data import IGNORED, ImageSet, resize_images, resize_masks
-from besselnet.drawing._style import line_style, visible_text
+from besselnet.drawing._style import visible_text
+from besselnet.masks import class_colour
 
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -104,8 +105,9 @@ def _mask_rows(imageset: ImageSet, count: int, generator: torch.Generator) -> li
     ]
 
 
-def _colour(number: int) -> tuple[int, ...]:
-    return ImageColor.getrgb(line_style(number).color)
+def _colour(number: int) -> tuple[int, int, int]:
+    """As in overlays, where the first class has none."""
+    return class_colour(number) if number else _INK
 
 
 def _mask_tile(mask: torch.Tensor) -> Image.Image:

@@ -5,6 +5,7 @@ followed by normalisation and activation; 2 x 2 pooling after the second and the
 pooling and one dense layer. What differs between images is the padding alone.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -148,7 +149,7 @@ def average_pool() -> nn.Module:
     return BlurPool2d(2, sigma=0)
 
 
-class FeatureNetwork(nn.Module):
+class FeatureNetwork(nn.Module, ABC):
     """Feature maps and a last layer: what all networks here share.
 
     A subclass says what the last layer is (`make_head`) and how it is applied (`classify`).
@@ -178,13 +179,13 @@ class FeatureNetwork(nn.Module):
         self.stages = tuple(stages)
 
     @staticmethod
+    @abstractmethod
     def make_head(channels: int, num_classes: int) -> nn.Module:
         """The last layer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def classify(self, maps: Tensor) -> Tensor:
         """Feature maps (N, num_features, h, w) to what `forward` gives."""
-        raise NotImplementedError
 
     @property
     def encoder(self) -> nn.Module:

@@ -165,6 +165,10 @@ class RotatedEvaluation:
     @property
     def accuracy(self) -> tuple[float, ...]:
         """The scores, where they are the accuracy."""
+        if self.score != "accuracy":
+            raise AttributeError(
+                f"there is no accuracy: the scores are {self.score!r}, in `scores`"
+            )
         return self.scores
 
     def to_dict(self) -> dict[str, Any]:

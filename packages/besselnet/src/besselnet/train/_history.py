@@ -39,7 +39,7 @@ class History:
 
 
 def read_history(
-    where: str, values: Mapping[str, Any], epochs: int, batches: int, steps: int, sums: int = 5
+    where: str, values: Mapping[str, Any], epochs: int, batches: int, steps: int, sums: int
 ) -> History:
     """The history in the checkpoint `where`, if a training of this length, with so many sums, can have
     come there."""

@@ -9,7 +9,7 @@ from besselnet._pixels import RESIZE, SUFFIXES, image_files
 from besselnet.data._decode import Resize
 from besselnet.data._image_files import read_files
 from besselnet.data._imageset import ImageSet, Splits
-from besselnet.data._parts import assemble, part_folders
+from besselnet.data._parts import assemble, need_folder, part_folders
 from besselnet.data._registry import register_data
 
 
@@ -47,8 +47,7 @@ def load_folder(
     - `val`: the share of the training images that becomes the validation part, where the folder has `train/`
       and no `val/`; divided as by `split`.
     """
-    if root is None or not root.is_dir():
-        raise ValueError(f"folder needs the path of a directory, got {root}")
+    root = need_folder("folder", root)
     places = part_folders(root)
     classes = _class_names(next(iter(places.values())))
     listed = [

@@ -21,7 +21,7 @@ from besselnet.data._image_files import header_sizes, report_failures, stack_ali
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._legend import NAMES, Legend, find_legend, make_legend, read_legend
 from besselnet.data._masks import UNLABELLED, MaskKind, check_ignore, label_masks
-from besselnet.data._parts import assemble, part_folders
+from besselnet.data._parts import assemble, need_folder, part_folders
 from besselnet.data._registry import register_data
 from besselnet.data._sizes import pad, padded_size
 from besselnet.untrusted import MOST_BYTES, reading
@@ -66,8 +66,7 @@ def load_masks(
       of different sizes are padded to the largest, by reflection; their masks are `IGNORED` there.
     - The other options are those of `folder`.
     """
-    if root is None or not root.is_dir():
-        raise ValueError(f"masks needs the path of a directory, got {root}")
+    root = need_folder("masks", root)
     check_choice("on_error", on_error, ("raise", "skip"))
     how = {"channels": channels, "bits": bits, "page": page, "max_pixels": max_pixels}
     check_reading(**how)
