@@ -93,7 +93,7 @@ def _some(title: str, imageset: ImageSet, count: int, seed: int) -> DataExamples
     chosen = imageset.select(shuffled[order])
     top = 255 if chosen.images.dtype == torch.uint8 else 1
     names = tuple(imageset.classes[label] for label in chosen.labels.tolist())
-    return DataExamples(title, chosen.images.float() / top, names)
+    return DataExamples(title, chosen.images[:].float() / top, names)
 
 
 def draw_datasets(examples: list[DataExamples]) -> Figure:

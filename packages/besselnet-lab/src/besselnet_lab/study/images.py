@@ -283,7 +283,7 @@ def _rotated(images: ImageSet, seed: int) -> ImageSet:
     """Each image rotated by an angle uniform in [0, 360), the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     angles = 360 * torch.rand(len(images), generator=generator)
-    pieces = zip(images.images.split(_PIECE), angles.split(_PIECE))
+    pieces = zip(images.images[:].split(_PIECE), angles.split(_PIECE))
     rotated = torch.cat([rotate_images(piece, angle) for piece, angle in pieces])
     if rotated.is_floating_point():
         rotated = rotated.clamp_(0, 1)

@@ -38,6 +38,7 @@ from besselnet.data._registry import (
     resolve_reading,
 )
 from besselnet.data._split import divide, fold_splits, split_indices, strata, stratified_split
+from besselnet.data._stored import Pixels, StoredImages, row_hashes
 
 __all__ = [
     "IGNORED",
@@ -52,12 +53,14 @@ __all__ = [
     "Download",
     "Erase",
     "ImageSet",
+    "Pixels",
     "Provenance",
     "Reflect",
     "Rotate",
     "Scale",
     "Shift",
     "Splits",
+    "StoredImages",
     "Stretch",
     "Task",
     "cache_folder",
@@ -80,6 +83,7 @@ __all__ = [
     "resize_images",
     "resize_masks",
     "resolve_reading",
+    "row_hashes",
     "split_indices",
     "strata",
     "stratified_split",

@@ -1,9 +1,9 @@
 """Image files -> tensors of one size, by the rules of `besselnet._pixels`."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from besselnet._pixels import (
     read_pixels,
     scale_depth,
 )
+from besselnet.data._imageset import as_floats
 from besselnet.untrusted import reading
 
 Resize = Literal["fit", "crop", "stretch"]
@@ -87,6 +88,44 @@ def iter_deep_images(
             yield path, error, 0
         else:
             yield path, image, largest
+
+
+class Decoded(NamedTuple):
+    """Images (M, C, H, W), the places (M,) of their files, why others cannot be read, and the largest value.
+
+    `largest` is that of the 16-bit images, 0 without such.
+    """
+
+    images: torch.Tensor
+    places: torch.Tensor
+    failures: list[str]
+    largest: int
+
+
+def decode_files(
+    paths: Sequence[Path | str], image_size: int | None, resize: Resize, how: Mapping[str, Any]
+) -> Decoded:
+    """All images of `iter_images`, with the channels and of the type that every one of them fits in."""
+    images, places, failures, largest = [], [], [], 0
+    for number, (_, image, brightest) in enumerate(
+        iter_deep_images(paths, image_size, resize, **how)
+    ):
+        if isinstance(image, Exception):
+            failures.append(str(image))
+            continue
+        largest = max(largest, brightest)
+        images.append(image)
+        places.append(number)
+    nothing = torch.empty((0, 1, 1, 1), dtype=torch.uint8)
+    stacked = stack_alike(images) if images else nothing
+    return Decoded(stacked, torch.tensor(places, dtype=torch.int64), failures, largest)
+
+
+def stack_alike(images: Sequence[torch.Tensor]) -> torch.Tensor:
+    """(N, C, H, W), with the channels and of the type that every image fits in."""
+    most = max(len(image) for image in images)
+    deep = any(image.dtype == torch.float32 for image in images)
+    return torch.stack([(as_floats(i) if deep else i).expand(most, -1, -1) for i in images])
 
 
 def warn_of_dark_images(largest: int, stacklevel: int = 4) -> None:

@@ -2,13 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from besselnet._pixels import needed
+from besselnet.data._bar import progress_bar
 from besselnet.data._files import cache_folder, file_lock, find_file, missing
 
 # What has arrived of an unfinished chunk is lost when the connection breaks.
@@ -123,7 +123,7 @@ def _receive_rest(url: str, part: Path) -> None:
             have = 0
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
-        with part.open("ab" if have else "wb") as file, _progress() as show:
+        with part.open("ab" if have else "wb") as file, progress_bar("bytes") as show:
             show(part.stem, have, total)
             try:
                 for chunk in answer.iter_content(_CHUNK):
@@ -146,27 +146,6 @@ def _pause(seconds: float) -> None:
 
 class _Broken(OSError):
     """The connection ended before the file did."""
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A function (name, bytes so far, bytes in all) that draws a bar, on terminals and with rich only."""
-    try:
-        from rich import progress
-        from rich.console import Console
-    except ModuleNotFoundError:
-        yield lambda name, have, total: None
-        return
-    columns = (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn())
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    with progress.Progress("{task.description}", *columns, console=console, disable=hidden) as bar:
-        task = bar.add_task("")
-
-        def show(name: str, have: int, total: int | None) -> None:
-            bar.update(task, description=name, completed=have, total=total)
-
-        yield show
 
 
 def _reason(error: Exception) -> str:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from besselnet.data._imageset import as_floats
+from besselnet.data._stored import Pixels
 
 # Corners that vary this much against the whole image are part of the picture. Measured medians: digits 0,
 # galaxies 0.26, blood cells cut out on black 0.43, fields of nuclei 0.97, tissue 1.00, noise 1.00. Through
@@ -13,7 +14,7 @@ FLAT = 0.1
 MOST_IMAGES, MOST_PIXELS = 500, 64
 
 
-def ground_colour(images: Tensor) -> Tensor | None:
+def ground_colour(images: Pixels) -> Tensor | None:
     """The colour (C,), in [0, 1], of the uniform ground that objects lie on; None if there is none.
 
     `images` (N, C, H, W) are as in an `ImageSet`. The corners are the pixels outside of the ellipse that
@@ -37,6 +38,6 @@ def ground_colour(images: Tensor) -> Tensor | None:
     return ground if flat.float().mean() > 0.5 else None
 
 
-def frames_are_full(images: Tensor) -> bool:
+def frames_are_full(images: Pixels) -> bool:
     """Whether the corners of the images (N, C, H, W) are part of the picture: see `ground_colour`."""
     return ground_colour(images) is None

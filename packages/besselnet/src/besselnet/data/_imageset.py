@@ -1,4 +1,4 @@
-"""Labelled images in memory."""
+"""Labelled images, in memory or on disk."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import Dataset
 
 from besselnet._pixels import IGNORED
+from besselnet.data._stored import Pixels, StoredImages, join_rows, select_rows
 
 # What the labels of images can be; the task of a training follows from them.
 Task = Literal["classify", "segment", "regress", "multilabel"]
@@ -21,7 +22,8 @@ class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
     tensor, for labels that are no classes), so a `DataLoader` takes it as it is. `Batches` is faster, since
     it does not go image by image.
 
-    - `images`: (N, C, H, W) uint8, or float32 in [0, 1] where the source has more than 8 bits;
+    - `images`: (N, C, H, W) uint8, or float32 in [0, 1] where the source has more than 8 bits; a tensor, or
+      `StoredImages` on disk, of which `images[rows]` is one;
     - `labels`: their type says what they are (`task`):
 
       | task | labels | `classes` |
@@ -37,7 +39,7 @@ class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
       predictions; nothing is trained on them.
     """
 
-    images: torch.Tensor
+    images: Pixels
     labels: torch.Tensor
     classes: tuple[str, ...]
     groups: torch.Tensor | None = None
@@ -57,8 +59,10 @@ class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
                 f"instances must be int32 and of the shape of the masks, got {self.instances.dtype} "
                 f"{tuple(self.instances.shape)}"
             )
-        if self.images.dtype == torch.float32 and len(self.images):
-            low, high = (float(v) for v in torch.aminmax(self.images))
+        # Images on disk were decoded into that range.
+        in_memory = not isinstance(self.images, StoredImages)
+        if in_memory and self.images.dtype == torch.float32 and len(self.images):
+            low, high = (float(v) for v in torch.aminmax(self.images[:]))
             if not (low >= 0 and high <= 1):
                 raise ValueError(f"float images must lie in [0, 1], got {low:g} to {high:g}")
 
@@ -108,7 +112,7 @@ class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
 
         return replace(
             self,
-            images=self.images[indices],
+            images=select_rows(self.images, indices),
             labels=self.labels[indices],
             groups=chosen(self.groups),
             instances=chosen(self.instances),
@@ -200,13 +204,16 @@ class Provenance:
     - `data_set`: what the images are, and whether their parts are official;
     - `recreated`: made here from other images, because the published files are not available;
     - `divided`: how they were divided into parts, "" where the parts came with the images;
-    - `fitted`: which size they were brought to, and how, where that was chosen for them.
+    - `fitted`: which size they were brought to, and how, where that was chosen for them;
+    - `stored`: why and where they are kept on disk, "" in memory. It is not in the line: the images are the
+      same.
     """
 
     data_set: str = ""
     recreated: bool = False
     divided: str = ""
     fitted: str = ""
+    stored: str = ""
 
     def __str__(self) -> str:
         return "; ".join(filter(None, (self.data_set, self.divided, self.fitted)))
@@ -256,7 +263,7 @@ class Splits:
 
         return replace(
             self.train,
-            images=torch.cat([part.images for part in parts]),
+            images=join_rows([part.images for part in parts]),
             labels=torch.cat([part.labels for part in parts]),
             groups=joined("groups"),
             instances=joined("instances"),

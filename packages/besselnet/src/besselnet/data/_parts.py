@@ -43,6 +43,7 @@ def assemble(
     val: float | None = None,
     by_group: bool | None = None,
     fitted: str = "",
+    stored: str = "",
 ) -> Splits:
     """The parts that a source has, or the division of "all" into such; `divide` explains the arguments.
 
@@ -57,4 +58,4 @@ def assemble(
         splits = Splits(**sets, provenance=Provenance(f"{data_set}, its own parts"))
     if val is not None:
         splits = hold_out(splits, val, seed, by_group)
-    return replace(splits, provenance=replace(splits.provenance, fitted=fitted))
+    return replace(splits, provenance=replace(splits.provenance, fitted=fitted, stored=stored))

@@ -128,6 +128,9 @@ class DataConfig:
     task: Literal["classify", "segment", "regress", "multilabel"] | None = _setting(
         None, "what the labels are, where they can be read in two ways, and must be; unset: found"
     )
+    cache: Literal["always", "never"] | None = _setting(
+        None, "decoded images on disk, or in memory; unset: on disk if they fill the memory"
+    )
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "options of the data set"}
     )
@@ -145,7 +148,7 @@ class DataConfig:
         check_count("patches_per_image", self.patches_per_image)
         check_seed(self.seed)
         check_finite("options", self.options)
-        for name in ("root", "image_size", "seed", "name_or_path"):
+        for name in ("root", "image_size", "seed", "name_or_path", "cache"):
             if name in self.options:
                 raise ValueError(f"options.{name}: must not be among the options of a data set")
 

@@ -1,6 +1,5 @@
 """What the images of a training are, in a few bytes for each: so that resuming notices other images."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from besselnet.data import Splits
+from besselnet.data import Splits, row_hashes
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,16 @@ def digest_images(splits: Splits) -> ImagesDigest:
         about["task"] = splits.train.task
     tensors = {}
     for name, part in splits.parts().items():
-        tensors[f"{name}/pixels"] = _hashes(part.images)
+        tensors[f"{name}/pixels"] = row_hashes(part.images)
         has_classes = part.task == "classify"
-        tensors[f"{name}/labels"] = part.labels.cpu() if has_classes else _hashes(part.labels)
+        tensors[f"{name}/labels"] = part.labels.cpu() if has_classes else row_hashes(part.labels)
     return ImagesDigest(about, tensors)
 
 
 def changed_images(old: ImagesDigest, new: ImagesDigest) -> list[str]:
     """What differs between two digests: `["class 'a' is now 'b'", "2 images added"]`."""
+    if _are_equal(old, new):
+        return []
     changes, renamed = _changed_classes(old.about["classes"], new.about["classes"])
     kinds = [
         f"{name} {old.about[name]} is now {new.about[name]}"
@@ -73,11 +74,13 @@ def changed_images(old: ImagesDigest, new: ImagesDigest) -> list[str]:
     return changes or ([] if before == after else ["the order of the images"])
 
 
-def _hashes(column: Tensor) -> Tensor:
-    """(N,) int64, of images or labels (N, ...)."""
-    rows = column.cpu().contiguous().numpy().reshape(len(column), -1)
-    digests = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in rows)
-    return torch.frombuffer(bytearray(digests), dtype=torch.int64)
+def _are_equal(old: ImagesDigest, new: ImagesDigest) -> bool:
+    """Whether nothing differs: told without a list of all images, which can be millions."""
+    return (
+        old.about == new.about
+        and old.tensors.keys() == new.tensors.keys()
+        and all(torch.equal(tensor, new.tensors[name]) for name, tensor in old.tensors.items())
+    )
 
 
 def _changed_classes(old: Sequence[str], new: Sequence[str]) -> tuple[list[str], Mapping[str, str]]:

@@ -151,6 +151,12 @@ def load_images(config: DataConfig) -> Splits:
     options = dict(config.options)
     if config.task is not None and "task" in data_options(config.source):
         options.setdefault("task", config.task)
+    if config.cache is not None and "cache" in data_options(config.source):
+        options["cache"] = config.cache
+    elif config.cache == "always":
+        raise ValueError(
+            f"data.cache='always': must be unset for {config.source}, which is held in memory"
+        )
     splits = load_data(
         config.source,
         root=config.root,
@@ -174,7 +180,12 @@ def divide_in_folds(splits: Splits, config: DataConfig) -> list[Splits]:
             f"data.folds={config.folds}: must be unset for {task_of(splits.train).labels}: cross-validation "
             "is for classes"
         )
-    return fold_splits(splits.merged(), check_count("folds", config.folds, least=2), config.seed)
+    folds = check_count("folds", config.folds, least=2)
+    stored = splits.provenance.stored
+    return [
+        replace(fold, provenance=replace(fold.provenance, stored=stored))
+        for fold in fold_splits(splits.merged(), folds, config.seed)
+    ]
 
 
 def train_run(
@@ -226,8 +237,9 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         about = {**describe_environment(), "seed": config.train.seed}
         write_json(folder / "environment.json", about)
         write_json(folder / "config.json", to_dict(config))
-        if splits.provenance.fitted and not quiet:
-            print(splits.provenance.fitted, flush=True)
+        for line in filter(None, (splits.provenance.stored, splits.provenance.fitted)):
+            if not quiet:
+                print(line, flush=True)
     batches = partial(
         make_batches,
         config,
@@ -404,6 +416,8 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
         if not resume:
             raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
         recorded = _with_reading(read_run_config(folder))
+        # Where the images are kept changes no result, and another machine may have less memory.
+        recorded = replace(recorded, data=replace(recorded.data, cache=config.data.cache))
         changes = changed_settings(to_dict(recorded), to_dict(config))
         if changes:
             raise ValueError(f"cannot resume {folder} with changed settings: {'; '.join(changes)}")

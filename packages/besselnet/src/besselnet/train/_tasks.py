@@ -268,7 +268,7 @@ class Segment(LearningTask):
             # One by one: images can be large.
             shown = (examples[number][0] for number in range(len(examples)))
             answers = [self.answer(model(image.to(parameter)[None])) for image in shown]
-        pictures = examples.images, torch.cat(answers), examples.labels
+        pictures = examples.images[:], torch.cat(answers), examples.labels
         attempt(draw_overlays, folder / "overlays.png", *pictures, self.classes)
 
 

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from besselnet._pixels import RESIZE, SUFFIXES, image_files
+from besselnet._pixels import RESIZE, SUFFIXES
+from besselnet.data._cache import Cache
 from besselnet.data._decode import Resize
-from besselnet.data._image_files import read_files
+from besselnet.data._image_files import image_names, read_files
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._parts import assemble, need_folder, part_folders
 from besselnet.data._registry import register_data
+from besselnet.data._stored import select_rows
 
 
 @register_data(
@@ -29,6 +32,7 @@ def load_folder(
     page: int | None = None,
     max_pixels: int | None = None,
     on_error: str = "raise",
+    cache: Cache | None = None,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     val: float | None = None,
 ) -> Splits:
@@ -43,6 +47,9 @@ def load_folder(
       uses more than 14. `page`: which page of files with several, from 0; unset: such files are refused
       (see `decode_image`). `max_pixels`: images with more are files that cannot be read; unset: 50 million.
     - `on_error`: "raise" at files that cannot be read, or "skip" them with a warning.
+    - `cache`: "always" keeps the decoded images on disk, in the cache folder, and reads them from there;
+      "never" keeps them in memory. Unset: on disk if they take more than a quarter of the memory;
+      `Provenance.stored` says so. Batches are the same.
     - `split`: shares of train, val and test where the folder has no `train/`.
     - `val`: the share of the training images that becomes the validation part, where the folder has `train/`
       and no `val/`; divided as by `split`.
@@ -50,29 +57,42 @@ def load_folder(
     root = need_folder("folder", root)
     places = part_folders(root)
     classes = _class_names(next(iter(places.values())))
-    listed = [
-        (part, path, label)
-        for part, place in places.items()
-        for path, label in _list_files(place, classes)
-    ]
-    images, kept, fitted = read_files(
-        [path for _, path, _ in listed],
+    paths: list[str] = []
+    labels: list[Tensor] = []
+    for place in places.values():
+        files, numbers = _list_files(place, classes)
+        paths += files
+        labels.append(numbers)
+    found = read_files(
+        root,
+        paths,
         image_size,
         resize,
         on_error,
+        cache,
         channels=channels,
         bits=bits,
         page=page,
         max_pixels=max_pixels,
     )
+    label_of, part_of = torch.cat(labels), torch.arange(len(places))
+    part_of = part_of.repeat_interleave(torch.tensor([len(part) for part in labels]))
     sets = {}
-    for part, place in places.items():
-        chosen = [row for row, number in enumerate(kept) if listed[number][0] == part]
-        if not chosen:
+    for number, (part, place) in enumerate(places.items()):
+        rows = (part_of[found.places] == number).nonzero()[:, 0]
+        if not len(rows):
             raise ValueError(f"{place}: no image can be read")
-        labels = torch.tensor([listed[kept[row]][2] for row in chosen])
-        sets[part] = ImageSet(images[chosen], labels, classes)
-    return assemble(sets, f"folder {root.name}", split, seed, val=val, fitted=fitted)
+        images = select_rows(found.images, rows)
+        sets[part] = ImageSet(images, label_of[found.places[rows]], classes)
+    return assemble(
+        sets,
+        f"folder {root.name}",
+        split,
+        seed,
+        val=val,
+        fitted=found.fitted,
+        stored=found.stored,
+    )
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
@@ -87,16 +107,18 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     return names
 
 
-def _list_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
-    """(file, label) of one part. A part may lack a class of `classes`, but not add one."""
-    listed = []
+def _list_files(folder: Path, classes: tuple[str, ...]) -> tuple[list[str], Tensor]:
+    """The files of one part, and their labels. A part may lack a class of `classes`, but not add one."""
+    listed: list[str] = []
+    labels = []
     for name in _class_names(folder):
         if name not in classes:
             raise ValueError(f"{folder / name}: is no class of the training folder {classes}")
-        files = image_files(folder / name)
+        files = image_names(folder / name)
         if not files:
             raise ValueError(
                 f"{folder / name}: class folder without images ({', '.join(SUFFIXES)})"
             )
-        listed += [(path, classes.index(name)) for path in files]
-    return listed
+        listed += files
+        labels.append(torch.full((len(files),), classes.index(name)))
+    return listed, torch.cat(labels)

@@ -15,9 +15,10 @@ from besselnet.data._decode import (
     iter_deep_images,
     resize_images,
     resize_masks,
+    stack_alike,
     warn_of_dark_images,
 )
-from besselnet.data._image_files import header_sizes, report_failures, stack_alike
+from besselnet.data._image_files import header_sizes, report_failures
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._legend import NAMES, Legend, find_legend, make_legend, read_legend
 from besselnet.data._masks import UNLABELLED, MaskKind, check_ignore, label_masks

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from besselnet._pixels import RESIZE
+from besselnet.data._cache import Cache
 from besselnet.data._decode import Resize
 from besselnet.data._image_files import read_files
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._parts import ALL, PART_NAMES, assemble
 from besselnet.data._registry import register_data
+from besselnet.data._stored import select_rows
 from besselnet.data._table import read_table, table_in
 
 
@@ -29,6 +31,7 @@ def load_table(
     page: int | None = None,
     max_pixels: int | None = None,
     on_error: str = "raise",
+    cache: Cache | None = None,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     val: float | None = None,
     by_group: bool | None = None,
@@ -46,11 +49,13 @@ def load_table(
     if path is None:
         raise ValueError(f"table needs the path of a CSV file, or of a folder with one, got {root}")
     table = read_table(path, task)
-    images, kept, fitted = read_files(
+    found = read_files(
+        path,
         table.files,
         image_size,
         resize,
         on_error,
+        cache,
         channels=channels,
         bits=bits,
         page=page,
@@ -61,12 +66,19 @@ def load_table(
     for part in (*PART_NAMES, ALL):
         if part not in part_of:
             continue
-        rows = [row for row, number in enumerate(kept) if part_of[number] == part]
+        rows = [row for row, number in enumerate(found.places.tolist()) if part_of[number] == part]
         if not rows:
             raise ValueError(f"{path}: no image of {part!r} can be read")
-        numbers = [kept[row] for row in rows]
+        numbers, images = found.places[rows], select_rows(found.images, rows)
         groups = None if table.groups is None else table.groups[numbers]
-        sets[part] = ImageSet(images[rows], table.labels[numbers], table.classes, groups)
+        sets[part] = ImageSet(images, table.labels[numbers], table.classes, groups)
     return assemble(
-        sets, f"table {path.name}", split, seed, val=val, by_group=by_group, fitted=fitted
+        sets,
+        f"table {path.name}",
+        split,
+        seed,
+        val=val,
+        by_group=by_group,
+        fitted=found.fitted,
+        stored=found.stored,
     )
