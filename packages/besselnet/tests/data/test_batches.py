@@ -73,6 +73,15 @@ def test_processes_share_the_batch_of_one(digits, world_size):
             assert torch.equal(share_labels, labels[rank::world_size])
 
 
+def test_a_last_batch_may_be_too_small_for_all(digits):
+    options = {"shuffle": True, "augment": AUGMENT, "world_size": 7}
+    *_, last = (Batches(digits, 7, rank=rank, **options)[7] for rank in range(7))
+    assert [len(Batches(digits, 7, rank=rank, **options)[7][1]) for rank in range(7)] == [1] + [
+        0
+    ] * 6
+    assert last[0].shape == (0, *digits.images.shape[1:])
+
+
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 3)])
 def test_the_indices_of_a_batch_are_its_images(digits, rank, world_size):
     batches = Batches(digits, 18, shuffle=True, seed=4, rank=rank, world_size=world_size)
@@ -133,7 +142,7 @@ def test_balanced_epochs_are_mixed_and_functions_of_seed_and_epoch():
         ({"batch_size": 0}, "batch_size"),
         ({"batch_size": 5, "world_size": 2}, "multiple of world_size"),
         ({"batch_size": 4, "rank": 2, "world_size": 2}, "rank"),
-        ({"batch_size": 7, "world_size": 7}, "drop_last=True or another"),
+        ({"batch_size": 60, "world_size": 60}, "world_size=60: must be at most the 50 images"),
         ({"batch_size": 64, "drop_last": True}, "leaves no batch"),
         ({"batch_size": 4, "seed": -1}, "seed"),
         ({"batch_size": 4, "balance": True}, "balance=True"),

@@ -36,7 +36,8 @@ class Batches:
     images travel to `device` as bytes and are augmented there.
 
     With `world_size` processes `batch_size` is the size of the common batch, and process `rank` has
-    every `world_size`-th image of it, changed as a single process would have changed it.
+    every `world_size`-th image of it, changed as a single process would have changed it. A last batch of
+    fewer images than processes is empty for some; `fit` and `evaluate` take that.
 
     With `balance` an epoch has as many images as the set, and every class equally often (up to one).
     Images of small classes are repeated, and none comes again before all others of its class.
@@ -87,10 +88,9 @@ class Batches:
                 f"drop_last=True: must be False for {counted(total, 'image')} in batches of "
                 f"{size}, because it leaves no batch"
             )
-        if not self.drop_last and 0 < total % size < processes:
+        if total < processes:
             raise ValueError(
-                f"the last batch has {counted(total % size, 'image')} for {processes} processes: "
-                "use drop_last=True or another batch_size"
+                f"world_size={processes!r}: must be at most the {counted(total, 'image')} of the set"
             )
 
     def __len__(self) -> int:

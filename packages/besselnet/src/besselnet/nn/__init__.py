@@ -16,6 +16,7 @@ from besselnet.nn._sizes import (
     suggest_size,
     window_stride,
 )
+from besselnet.nn._sync import synchronised_norms
 from besselnet.nn._transform import FourierBesselTransform
 from besselnet.nn._upsample import Upsample2d
 
@@ -37,5 +38,6 @@ __all__ = [
     "fold_batch_norm",
     "sliding_fault",
     "suggest_size",
+    "synchronised_norms",
     "window_stride",
 ]

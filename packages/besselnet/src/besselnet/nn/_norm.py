@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from besselnet.checks import check_choice, check_count, check_number
+from besselnet.nn._sync import is_synchronised
 
 Squeeze = Literal["mean", "rsd"]
 Gate = Literal["none", "hsigmoid"]
@@ -77,7 +78,7 @@ class AttentiveNorm2d(nn.Module):
             raise ValueError(f"input has shape {tuple(input.shape)}: must have rows and columns")
         # The attention is normalised over images, the maps over images and pixels.
         alone = len(input) == 1 and (self.gate != "none" or input.shape[2:].numel() == 1)
-        if self.training and alone:
+        if self.training and alone and not is_synchronised(self.norm):
             raise ValueError(
                 f"input has shape {tuple(input.shape)}: must have at least 2 images in training"
             )

@@ -72,6 +72,9 @@ class TrainConfig:
     device: Literal["auto", "cpu", "cuda", "mps"] = _setting("auto", "where to compute")
     devices: int = _setting(1, "processes (GPUs, or CPU processes) on each machine")
     nodes: int = _setting(1, "machines")
+    sync_norm: bool | None = _setting(
+        None, "batch normalisation over all processes; unset: if one has fewer than 16 images"
+    )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = _setting("32-true", "arithmetic")
     checkpoint_steps: int | None = _setting(
         None, "save the state every so many steps, besides the end of each epoch"

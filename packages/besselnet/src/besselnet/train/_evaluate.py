@@ -85,6 +85,9 @@ def evaluate(
         metric.reset()
     with evaluating(model):
         for images, labels in batches:
+            if not len(labels):
+                # The share of a process in a last batch that is too small for all.
+                continue
             images, labels = images.to(device), labels.to(device)
             with autocast():
                 outputs = model(images).float()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from besselnet.train._process import Interrupted, StopRequest, launch
 from besselnet.train._progress import ProgressLog
 from besselnet.train._sized import SizedBatches
 from besselnet.train._tasks import Classify, LearningTask
+from besselnet.train._together import SharedForward
 from besselnet.untrusted import check_keys, reading
 
 if TYPE_CHECKING:
@@ -154,6 +155,9 @@ class _Training:
         model, config = self.model, self.config
         self.optimizer = make_optimizer(model, config)
         self.forward, self.step = self.fabric.setup(model, self.optimizer)
+        self.shared = SharedForward(
+            self.fabric, model, self.forward, self.criterion, self.task, config
+        )
         self.average = None if config.ema_decay is None else MovingAverage(model, config.ema_decay)
         self.best_weights: dict[str, Tensor] = {}
         self.history = History(sums=self._no_sums())
@@ -225,7 +229,7 @@ class _Training:
             with self.fabric.no_backward_sync(self.forward) if share else nullcontext():
                 if announce is not None and numbers is not None:
                     announce(numbers(index))
-                loss, sums, stopping = self._forward(images, labels, stop.signal_number)
+                loss, sums, stopping = self.shared(images, labels, stop.signal_number)
                 if not math.isfinite(sums[0]):
                     raise self._not_finite(sums[0], index, images)
                 # Processes average their gradients: times world_size makes that the sum.
@@ -273,20 +277,6 @@ class _Training:
             if index >= first:
                 yield index, images, labels
 
-    def _forward(
-        self, images: Tensor, labels: Tensor, signal_number: int
-    ) -> tuple[Tensor, list[float], bool]:
-        """The loss of this process's share; what the whole batch adds to `History.sums`; whether to stop."""
-        outputs = self.forward(images)
-        loss, weight = self.criterion(outputs, labels)
-        tally = self.task.tally(outputs.detach(), labels)
-        parts = [loss.detach(), weight, *tally.unbind(), len(labels), signal_number != 0]
-        totals = torch.stack([torch.as_tensor(p, device=loss.device).float() for p in parts])
-        if self.fabric.world_size > 1:
-            totals = cast(Tensor, self.fabric.all_reduce(totals, reduce_op="sum"))
-        *sums, stopping = totals.tolist()
-        return loss, sums, stopping > 0
-
     def _remedy(self) -> str:
         return (
             f"lower train.learning_rate (now {self.config.learning_rate}), set train.clip_norm=1.0, "
@@ -332,8 +322,9 @@ class _Training:
                 torch.tensor(tally, dtype=torch.float64), images
             ),
         }
+        watched = self.model if self.average is None else self.average.module
+        self.shared.share_buffers(self.model, watched)
         if self.val_batches is not None:
-            watched = self.model if self.average is None else self.average.module
             try:
                 result = evaluate(
                     *(watched, self.val_batches),

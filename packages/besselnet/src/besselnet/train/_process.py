@@ -15,6 +15,7 @@ from besselnet.train._config import TrainConfig
 # Importing lightning-fabric takes as long as importing torch: only training pays for it.
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from lightning_fabric.strategies import Strategy
 
 
 # Where Fabric looks for the rank of a process when it is imported.
@@ -23,6 +24,8 @@ _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
 _MANAGERS = ("MASTER_ADDR", "SLURM_NTASKS", "LSB_JOBID", "OMPI_", "PMI_")
 # On the CPU of one machine.
 _MOST_PROCESSES = 1024
+# Megabytes of gradients that are sent together.
+_BUCKET = 1
 
 
 def launch(config: TrainConfig) -> "Fabric":
@@ -47,7 +50,7 @@ def launch(config: TrainConfig) -> "Fabric":
             accelerator=config.device,
             devices=devices,
             num_nodes=nodes,
-            strategy="ddp" if devices * nodes > 1 else "auto",
+            strategy=_strategy() if devices * nodes > 1 else "auto",
             precision=config.precision,
         )
     except (MisconfigurationException, RuntimeError) as error:
@@ -58,6 +61,16 @@ def launch(config: TrainConfig) -> "Fabric":
         ) from None
     fabric.launch()
     return fabric
+
+
+def _strategy() -> "Strategy":
+    """DDP whose gradients travel in small buckets, while those of earlier layers are computed.
+
+    The usual 25 MB would hold all gradients of most networks here, and send them when all are there.
+    """
+    from lightning_fabric.strategies import DDPStrategy
+
+    return DDPStrategy(bucket_cap_mb=_BUCKET, gradient_as_bucket_view=True)
 
 
 def check_processes(config: TrainConfig) -> None:
