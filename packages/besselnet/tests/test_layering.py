@@ -48,6 +48,7 @@ HARD = {"torch", "numpy", "scipy", "safetensors"}
 # By module, as the rooms import them; `importlib` is used for some.
 OTHER_EXTRAS = {
     *("pooch", "requests", "h5py", "mlxtend", "skimage", "tensorboard", "huggingface_hub"),
+    "fsspec",
     *("onnx", "onnxscript", "onnxruntime"),
 }
 TRAIN = {"lightning_fabric", "torchmetrics", "typer", "rich", "PIL", "matplotlib", "filelock"}

@@ -37,6 +37,7 @@ from besselnet.data._registry import (
     register_data,
     resolve_reading,
 )
+from besselnet.data._shards import ShardBatches
 from besselnet.data._split import divide, fold_splits, split_indices, strata, stratified_split
 from besselnet.data._stored import Pixels, StoredImages, row_hashes
 
@@ -58,6 +59,7 @@ __all__ = [
     "Reflect",
     "Rotate",
     "Scale",
+    "ShardBatches",
     "Shift",
     "Splits",
     "StoredImages",

@@ -68,13 +68,8 @@ class Batches:
         check_count("patches_per_image", self.patches_per_image)
         self._set_patch()
         total, size, processes = self._total, self.batch_size, self.world_size
-        check_count("batch_size", size)
-        check_count("world_size", processes)
+        check_share(size, self.rank, processes)
         check_seed(self.seed)
-        if check_count("rank", self.rank, least=0) >= processes:
-            raise ValueError(f"rank={self.rank!r}: must be less than world_size={processes}")
-        if size % processes:
-            raise ValueError(f"batch_size={size!r}: must be a multiple of world_size={processes}")
         if self.balance and not self.shuffle:
             raise ValueError("balance=True: must be False without shuffle=True")
         if self.balance and self.imageset.task != "classify":
@@ -122,9 +117,8 @@ class Batches:
         images, labels = as_floats(pixels.to(self.device)), labels.to(self.device)
         masks = self.imageset.task == "segment"
         if self.augment is not None:
-            count = len(self._common(index))
-            draws = self.augment.draw(count, self._generator(self.epoch, index))
-            share = _share_of(draws, self._share)
+            generator = self._generator(self.epoch, index)
+            share = augmented_share(self.augment, len(self._common(index)), generator, self._share)
             images = self.augment.apply(images, share)
             if masks:
                 labels = self.augment.apply_masks(labels, share)
@@ -177,10 +171,33 @@ class Batches:
         return torch.stack(images), torch.stack(masks)
 
     def _generator(self, *place: int) -> torch.Generator:
-        """A generator for (epoch,), (epoch, batch), ..., unrelated to that of any other place."""
-        state = np.random.SeedSequence(self.seed, spawn_key=place).generate_state(1, np.uint64)[0]
-        # torch takes seeds as signed 64-bit integers.
-        return torch.Generator().manual_seed(int(state) >> 1)
+        return place_generator(self.seed, *place)
+
+
+def place_generator(seed: int, *place: int) -> torch.Generator:
+    """A generator for (epoch,), (epoch, batch), ..., unrelated to that of any other place."""
+    state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)[0]
+    # torch takes seeds as signed 64-bit integers.
+    return torch.Generator().manual_seed(int(state) >> 1)
+
+
+def check_share(batch_size: int, rank: int, world_size: int) -> None:
+    """Refuse a common batch that the processes cannot divide, or a process that is none of them."""
+    check_count("batch_size", batch_size)
+    check_count("world_size", world_size)
+    if check_count("rank", rank, least=0) >= world_size:
+        raise ValueError(f"rank={rank!r}: must be less than world_size={world_size}")
+    if batch_size % world_size:
+        raise ValueError(
+            f"batch_size={batch_size!r}: must be a multiple of world_size={world_size}"
+        )
+
+
+def augmented_share(
+    augment: Augmentation, count: int, generator: torch.Generator, share: slice
+) -> Any:
+    """What `augment` draws for the images `share` of a common batch of `count`."""
+    return _share_of(augment.draw(count, generator), share)
 
 
 def _balanced_order(labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

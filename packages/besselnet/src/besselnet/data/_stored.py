@@ -171,7 +171,8 @@ def read_piece(path: Path) -> Piece:
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            columns = {name: file.get_tensor(name) for name in ("hashes", "places")}
+            # Copies: the map of the file goes with it.
+            columns = {name: file.get_tensor(name).clone() for name in ("hashes", "places")}
             shape = tuple(file.get_slice("images").get_shape())
     except SafetensorError as error:
         raise ValueError(f"{path}: is damaged ({error}): delete it, and it is made anew") from None

@@ -264,9 +264,10 @@ class _Training:
         device, seed = self.fabric.device, self.config.seed
         _seed_generators(device, seed, epoch, 0, 0)
         pick = getattr(batches, "__getitem__", None)
-        iterator = iter(batches)
-        # Batches that have no index must be drawn again to be passed over.
-        for index in range(first if pick else 0, len(batches)):
+        start = getattr(batches, "iter_from", None)
+        iterator = start(first) if start else iter(batches)
+        # Batches that neither have an index nor start anywhere must be drawn again to be passed over.
+        for index in range(first if pick or start else 0, len(batches)):
             _seed_generators(device, seed, epoch, index + 1, self.fabric.global_rank)
             try:
                 images, labels = pick(index) if pick else next(iterator)

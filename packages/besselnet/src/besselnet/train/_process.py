@@ -25,7 +25,7 @@ _MANAGERS = ("MASTER_ADDR", "SLURM_NTASKS", "LSB_JOBID", "OMPI_", "PMI_")
 # On the CPU of one machine.
 _MOST_PROCESSES = 1024
 # Megabytes of gradients that are sent together.
-_BUCKET = 1
+_BUCKET = 0.25
 
 
 def launch(config: TrainConfig) -> "Fabric":
