@@ -16,6 +16,7 @@ Pillow is asked for these formats alone, and decodes no image that has more than
 
 import importlib
 import io
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -63,12 +64,34 @@ def reading_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def image_files(folder: Path) -> list[Path]:
     """What has an image's suffix under `folder`, at any depth, sorted; hidden ones and folders left out."""
+    return [Path(path) for path in walk_images(folder)]
 
-    def hidden(path: Path) -> bool:
-        return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return sorted(path for path in found if not path.is_dir() and not hidden(path))
+def walk_images(folder: Path | str) -> Iterator[str]:
+    """The paths of `image_files`, with the names of one folder at each depth in memory."""
+    place = str(Path(folder))
+    prefix = "" if place == "." else place if place.endswith(os.sep) else place + os.sep
+    names, folders = [], set()
+    try:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    if entry.is_symlink():
+                        continue
+                    folders.add(entry.name)
+                elif not entry.name.lower().endswith(SUFFIXES):
+                    continue
+                names.append(entry.name)
+    except PermissionError:
+        return
+    names.sort()
+    for name in names:
+        if name.startswith("."):
+            continue
+        if name in folders:
+            yield from walk_images(prefix + name)
+        else:
+            yield prefix + name
 
 
 def list_images(paths: Iterable[Path | str]) -> Iterator[Path]:
@@ -119,8 +142,15 @@ def read_pixels(
         top = 2 ** (bits or 16) - 1
         if pixels.dtype == np.uint16 and pixels.max() > top:
             raise ValueError(f"has values up to {pixels.max()}, and bits={bits} allows 0..{top}")
+    return with_channels(pixels, channels)
+
+
+def with_channels(pixels: Array, channels: int | None) -> Array:
+    """(C, H, W) with 1 channel (luma, ITU-R 601) or 3 (grey repeated) in place of 3 or 1."""
     if channels in (None, len(pixels)):
         return pixels
+    if {channels, len(pixels)} != {1, 3}:
+        raise ValueError(f"has {len(pixels)} channels, and the network takes {channels}")
     return np.repeat(pixels, 3, 0) if channels == 3 else _luma(pixels)
 
 
@@ -406,9 +436,9 @@ def _deep(values: Array) -> Array:
 
 
 def _luma(pixels: Array) -> Array:
-    """(3, H, W) uint8 -> (1, H, W) with the weights of ITU-R 601."""
+    """(3, H, W) uint8 or float32 -> (1, H, W) with the weights of ITU-R 601."""
     grey = np.zeros(pixels.shape[1:], np.float32)
     for weight, channel in zip(np.array([0.299, 0.587, 0.114], np.float32), pixels):
         # Rounded once for each channel, as by a fused multiply-add: the same grey value on every machine.
         grey = (grey + np.float64(weight) * channel.astype(np.float64)).astype(np.float32)
-    return np.rint(grey).astype(np.uint8)[None]
+    return (np.rint(grey).astype(np.uint8) if pixels.dtype == np.uint8 else grey)[None]
