@@ -238,6 +238,9 @@ def needed(module: str, purpose: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         package = {"PIL": "Pillow", "skimage": "scikit-image"}.get(module.split(".")[0], module)
         raise ValueError(f"{purpose} needs {package}: pip install 'besselnet[{extra}]'") from error
+    except ImportError as error:
+        # Installed, and at odds with another package.
+        raise ValueError(f"{purpose} needs {module}, which does not work here: {error}") from error
 
 
 def pillow() -> Any:

@@ -227,7 +227,7 @@ def list_sources(sources: Iterable[ImageSource]) -> Listing:
 def open_sources(places: Iterable[Path | str]) -> list[ImageSource]:
     """The sources that places stand for, see above; image files that follow one another are one."""
     found: list[ImageSource] = []
-    for place in map(str, places):
+    for place in map(_tidy, places):
         for source in _sources_of(place):
             if isinstance(source, FileSource) and found and isinstance(found[-1], FileSource):
                 found[-1] = FileSource([*found[-1].listings, *source.listings])
@@ -238,9 +238,9 @@ def open_sources(places: Iterable[Path | str]) -> list[ImageSource]:
 
 def check_sources(places: Iterable[Path | str]) -> None:
     """Refuse local places where nothing is."""
-    for place in map(str, places):
+    for place in map(_tidy, places):
         path, _ = _split_key(place)
-        if is_remote(place) or os.path.lexists(path):
+        if is_remote(place) or os.path.exists(path):
             continue
         if _names_of(place) == [place] and not (glob.has_magic(place) and _matches(place)):
             raise ValueError(f"{place}: no such file or folder")
@@ -271,6 +271,11 @@ def _sources_of(place: str) -> Iterator[ImageSource]:
         yield FileSource([lambda: walk_images(path)])
     else:
         yield FileSource([lambda: (path,)])
+
+
+def _tidy(place: Path | str) -> str:
+    """Local paths as `Path` shows them, addresses as they are."""
+    return str(place) if is_remote(str(place)) else str(Path(place))
 
 
 def _split_key(place: str) -> tuple[str, str | None]:
