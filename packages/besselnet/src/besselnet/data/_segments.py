@@ -101,7 +101,7 @@ class Rows:
         names = [f"{self.place}#{self.key}[{i}]" for i in range(self.start, self.stop)]
         try:
             with stored_array(self.place, self.key or None) as (_, array):
-                pixels = np.asarray(array[self.start : self.stop])
+                pixels = np.array(array[self.start : self.stop])
         except (ValueError, OSError) as error:
             yield from ((name, error) for name in names)
             return

@@ -239,11 +239,11 @@ def open_sources(places: Iterable[Path | str]) -> list[ImageSource]:
 def check_sources(places: Iterable[Path | str]) -> None:
     """Refuse local places where nothing is."""
     for place in map(_tidy, places):
-        path, _ = _split_key(place)
-        if is_remote(place) or os.path.exists(path):
-            continue
-        if _names_of(place) == [place] and not (glob.has_magic(place) and _matches(place)):
-            raise ValueError(f"{place}: no such file or folder")
+        whole = is_remote(place) or os.path.exists(_split_key(place)[0])
+        for name in () if whole else _names_of(place):
+            path, _ = _split_key(name)
+            if not os.path.exists(path) and not (glob.has_magic(name) and _matches(name)):
+                raise ValueError(f"{name}: no such file or folder")
 
 
 def _sources_of(place: str) -> Iterator[ImageSource]:

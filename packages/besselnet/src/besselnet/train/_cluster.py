@@ -51,7 +51,8 @@ def answer_on_cluster(
         room = having.get("GPU", 0) / gpus if gpus else having.get("CPU", 1)
         options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": _LOSSES}
         worker = ray.remote(**options, max_task_retries=_TRIES)(_Worker)
-        shipped, here = ray.put(answers), os.getcwd()
+        # In a list it stays a reference, which a worker that starts again follows again.
+        shipped, here = [ray.put(answers)], os.getcwd()
         crew = [worker.remote(shipped, here, evidence) for _ in range(workers or max(1, int(room)))]
         waiting: deque[tuple[int, Piece, Any]] = deque()
         blind: set[int] = set()
@@ -101,10 +102,12 @@ def evidence_of(sources: Sequence[ImageSource]) -> list[tuple[str, int, int]]:
 class _Worker:
     """A process somewhere in the cluster."""
 
-    def __init__(self, answers: Answers, place: str, evidence: Evidence) -> None:
+    def __init__(self, answers: list[Any], place: str, evidence: Evidence) -> None:
+        import ray
+
         torch.set_num_threads(1)
-        self._answers = answers
-        answers.network.to("cuda" if torch.cuda.is_available() else "cpu")
+        self._answers: Answers = ray.get(answers[0])
+        self._answers.network.to("cuda" if torch.cuda.is_available() else "cpu")
         self._sees_files = os.path.isdir(place) and all(map(_is_there, evidence))
         if self._sees_files:
             # Paths may be relative to where the command was called.
