@@ -398,7 +398,8 @@ def _unpacked(image: Any, mode: str) -> Array:
     pixels = np.empty((len(mode), image.height, image.width), np.uint8)
     for top in range(0, image.height, _ROWS):
         bottom = min(top + _ROWS, image.height)
-        rows = np.asarray(shown.crop((0, top, image.width, bottom)))
+        small = image.height <= _ROWS
+        rows = np.asarray(shown if small else shown.crop((0, top, image.width, bottom)))
         pixels[:, top:bottom] = rows.reshape(*rows.shape[:2], -1).transpose(2, 0, 1)
     return pixels
 
