@@ -17,6 +17,7 @@ Pillow is asked for these formats alone, and decodes no image that has more than
 import importlib
 import io
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -71,7 +72,8 @@ def walk_images(folder: Path | str) -> Iterator[str]:
     """The paths of `image_files`, with the names of one folder at each depth in memory."""
     place = str(Path(folder))
     prefix = "" if place == "." else place if place.endswith(os.sep) else place + os.sep
-    names, folders = [], set()
+    names: list[str] = []
+    folders: set[str] = set()
     try:
         with os.scandir(place) as entries:
             for entry in entries:
@@ -84,8 +86,12 @@ def walk_images(folder: Path | str) -> Iterator[str]:
                 names.append(entry.name)
     except PermissionError:
         return
-    names.sort()
-    for name in names:
+    # In one text, which takes a tenth of the memory, and which worker processes share: counting references
+    # to a million names would copy them into each. No name has a slash.
+    listed = "/".join(sorted(names))
+    del names
+    for found in re.finditer("[^/]+", listed):
+        name = found[0]
         if name.startswith("."):
             continue
         if name in folders:

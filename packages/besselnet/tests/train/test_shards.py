@@ -28,6 +28,7 @@ from besselnet.train import (
     predict_shards,
 )
 from besselnet.train import _shards as shards
+from besselnet.train._answers import ImageAnswers
 from masks.networks import equivariant
 
 COUNT = 50
@@ -98,6 +99,25 @@ def test_workers_change_no_byte(images, tmp_path, form):
     found = contents(tmp_path / "0")
     assert len(found) == 4
     assert found == contents(tmp_path / "2")
+
+
+def test_a_network_elsewhere_than_on_the_cpu_stays_in_the_main_process(
+    images, tmp_path, monkeypatch
+):
+    predict_shards(make_run(), places_of(images), tmp_path / "cpu", **HOW)
+    main, answered = os.getpid(), []
+    answer = ImageAnswers.answer
+
+    def note_process(self, read, folder=None):
+        answered.append(os.getpid())
+        return answer(self, read, folder)
+
+    # As a GPU would be: workers read, and what they read is answered here.
+    monkeypatch.setattr("besselnet.train._in_flight.device_of", lambda _: torch.device("meta"))
+    monkeypatch.setattr(ImageAnswers, "answer", note_process)
+    predict_shards(make_run(), places_of(images), tmp_path / "gpu", **{**HOW, "workers": 2})
+    assert set(answered) == {main}
+    assert contents(tmp_path / "gpu") == contents(tmp_path / "cpu")
 
 
 def test_formats_agree(images, tmp_path):
