@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "drawing": {"_pixels", "atomic", "checks", "data", "masks", "nn"},
     "train": {
         *("atomic", "checks", "data", "drawing", "export", "functional", "kernels", "locking"),
-        *("masks", "models", "nn", "testing", "untrusted"),
+        *("masks", "models", "nn", "robust", "testing", "untrusted"),
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "cli": {

@@ -41,6 +41,7 @@ from besselnet.models import (
     read_network_config,
     save_network,
 )
+from besselnet.train._adversarial import check_adversarial
 from besselnet.train._config import (
     DataConfig,
     RunConfig,
@@ -341,6 +342,7 @@ def check_task(config: RunConfig, images: ImageSet) -> None:
         raise ValueError(
             f"data.task={config.data.task!r}: {source} has {task.labels}, which is {task.name!r}"
         )
+    check_adversarial(config.train, task)
     answers = model_info(config.model.name).answers
     if answers != task.answers:
         gives = "one answer per image" if answers == "image" else "an answer for each pixel"
