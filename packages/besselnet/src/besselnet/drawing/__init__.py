@@ -15,6 +15,7 @@ from besselnet.drawing._networks import (
     learned_filters,
     strongest_maps,
 )
+from besselnet.drawing._robust import draw_robust
 from besselnet.drawing._style import (
     DIVERGING,
     GREY,
@@ -51,6 +52,7 @@ __all__ = [
     "draw_folds",
     "draw_overlays",
     "draw_rates",
+    "draw_robust",
     "draw_rotated",
     "draw_rotated_masks",
     "draw_values",

@@ -8,6 +8,7 @@ allowed (Athalye et al. 2018; Carlini et al. 2019).
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from besselnet.robust._attacks import fgsm, pgd, random_search
@@ -92,33 +93,28 @@ def judge_gradients(
         steps, restarts: of `pgd`; tries: of `random_search`; queries: of `square`.
     """
     attacked = network, images, labels
+
+    def standing(found: Tensor) -> float:
+        with measuring(network):
+            return (network(found).argmax(1) == labels).float().mean().item()
+
     return MaskingVerdict(
-        pgd=accuracy(
-            *(network, pgd(*attacked, eps, steps=steps, restarts=restarts, seed=seed), labels)
-        ),
-        fgsm=accuracy(network, fgsm(*attacked, eps), labels),
-        random_search=accuracy(
-            network, random_search(*attacked, eps, tries=tries, seed=seed), labels
-        ),
-        square=accuracy(network, square(*attacked, eps, queries=queries, seed=seed), labels),
-        pgd_large_eps=accuracy(
-            network, pgd(*attacked, LARGE_EPS, steps=steps, restarts=1, seed=seed), labels
-        ),
-        zero_gradients=zero_gradients(*attacked),
+        pgd=standing(pgd(*attacked, eps, steps=steps, restarts=restarts, seed=seed)),
+        fgsm=standing(fgsm(*attacked, eps)),
+        random_search=standing(random_search(*attacked, eps, tries=tries, seed=seed)),
+        square=standing(square(*attacked, eps, queries=queries, seed=seed)),
+        pgd_large_eps=standing(pgd(*attacked, LARGE_EPS, steps=steps, restarts=1, seed=seed)),
+        zero_gradients=zero_gradients(*attacked).float().mean().item()
+        / max(standing(images), 1 / len(images)),
     )
 
 
-def accuracy(network: Network, images: Tensor, labels: Tensor) -> float:
-    """The share of right answers."""
-    with measuring(network):
-        return (network(images).argmax(1) == labels).float().mean().item()
-
-
-def zero_gradients(network: Network, images: Tensor, labels: Tensor) -> float:
-    """Of the images that are answered right, the share whose cross-entropy has no gradient at all."""
+def zero_gradients(network: Network, images: Tensor, labels: Tensor) -> Tensor:
+    """(N,): whether an image is answered right and its cross-entropy has no gradient at all."""
+    without = torch.zeros(len(images), dtype=torch.bool, device=images.device)
     with measuring(network):
         standing = Standing(network, images, labels)
-        if not standing:
-            return 0.0
-        gradient, _ = ascent(network, standing.images, standing.labels)
-    return (gradient.flatten(1) == 0).all(1).float().mean().item()
+        if standing:
+            gradient, _ = ascent(network, standing.images, standing.labels)
+            without[standing.left] = (gradient == 0).flatten(1).all(1)
+    return without
