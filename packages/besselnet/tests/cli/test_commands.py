@@ -220,6 +220,28 @@ def test_evaluation_rotates_a_sample_of_many_images_and_says_so(call, trained):
     assert "\n1 image, rotated" in output
 
 
+def test_robustness_is_measured_once_kept_and_drawn(call, trained):
+    command = ("evaluate", trained, "--robust", "--most-images", "4")
+    code, output, error = call(*command)
+    assert code == 0
+    assert error.startswith("corrupting 4 images, attacking 4: at most about ")
+    lines = output.splitlines()
+    assert any(line.startswith("gaussian noise ") for line in lines)
+    assert any(line.startswith("PGD, 50 steps, 5 starts ") for line in lines)
+    assert lines[-1].endswith("robust.png")
+    assert (trained / "robust.png").exists()
+    kept = (trained / "robust.json").read_text()
+    code, output, error = call(*command, "--json")
+    assert (code, error) == (0, "")
+    found = json.loads(output)["robust"]
+    assert found["images"] == found["attacks"]["images"] == 4
+    assert (trained / "robust.json").read_text() == kept
+    (trained / "robust.json").write_text("nothing")
+    code, _, error = call(*command)
+    assert code == 2
+    assert len(error.splitlines()) == 1
+
+
 def test_devices_are_chosen_as_in_training(trained, monkeypatch):
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -14,7 +14,7 @@ ATTACKS = {"fgsm": "FGSM", "short_pgd": "PGD", "ensemble": "APGD and square"}
 
 def draw_robust(path: str | Path, found: Mapping[str, Any]) -> None:
     """Accuracy against the severity of corruptions, and against epsilon: of `evaluate_robust`'s result."""
-    figure = new_figure(4.2)
+    figure = new_figure(4.8)
     left, right = figure.subplots(1, 2, sharey=True)
     for number, (name, curve) in enumerate(found["corruptions"].items()):
         accuracies = [found["accuracy"], *curve["accuracy"]]
@@ -35,5 +35,9 @@ def draw_robust(path: str | Path, found: Mapping[str, Any]) -> None:
         axes.set_ylim(-0.02, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=SMALL)
+    right.legend(fontsize=SMALL)
+    # Below: wherever in the frame it is put, some curve passes there.
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside lower left", ncols=4, fontsize=SMALL
+    )
     write_figure(path, figure)
