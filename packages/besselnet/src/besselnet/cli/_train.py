@@ -367,9 +367,9 @@ def _print_robust(found: dict[str, Any]) -> None:
         "all corruptions"
     )
     typer.echo(
-        f"worst of {placed['angles']} angles and shifts of {placed['shift_pixels']} pixels "
-        f"({counted(placed['images'], 'image')}): {placed['worst_accuracy']:.1%}, as they are "
-        f"{placed['accuracy']:.1%}"
+        f"accuracy {placed['accuracy']:.1%} of {counted(placed['images'], 'image')}, "
+        f"{placed['worst_rotated_accuracy']:.1%} at the worst of {placed['angles']} angles, "
+        f"{placed['worst_accuracy']:.1%} with shifts of {placed['shift_pixels']} pixels as well"
     )
     _print_table(
         [

@@ -132,7 +132,7 @@ def evaluate_robust(
     | images, accuracy | how many images, and the share of right answers for them as they are |
     | corruptions | for each of `besselnet.robust.CORRUPTIONS` its strengths and the accuracies |
     | corrupted_accuracy | the mean of these accuracies |
-    | spatial | accuracy before and after the worst of all rotations and shifts |
+    | spatial | accuracy as they are, at the worst rotation, at the worst rotation and shift |
     | attacks | accuracy at each of `epsilons`; at one of them, `epsilon`, under strong attacks |
     | gradient_masking | a `besselnet.robust.MaskingVerdict`: whether the attacks can be believed |
     | settings | what was used |
@@ -182,9 +182,9 @@ class _Measurement:
         self.placed = drawn(self.images, self.settings.placed)
 
     def run(self) -> dict[str, Any]:
-        # The images as they are, all, placed and attacked ones; the spatial attack; PGD in the large ball;
+        # The images as they are, all, placed and attacked ones; two spatial attacks; PGD in the large ball;
         # images without gradient.
-        others, epsilons = 6, len(self.settings.epsilons)
+        others, epsilons = 7, len(self.settings.epsilons)
         total = len(CORRUPTIONS) + len(_CURVES) * epsilons + len(_STRONG) + others
         if self.stream is not None and len(self.parts) < total:
             self._announce(self.stream, total)
@@ -235,19 +235,21 @@ class _Measurement:
         settings = self.settings
         pixels = round(settings.shift * min(self.images.image_size))
         angles = [360 * i / settings.angles for i in range(settings.angles)]
-        shifts = sorted({-pixels, 0, pixels})
 
-        def test(images: Tensor, labels: Tensor, seed: int) -> Tensor:
+        def test(shifts: list[int], images: Tensor, labels: Tensor, seed: int) -> Tensor:
             moved = spatial(self.model, images, labels, angles=angles, shifts=shifts, **self.how)
             return self._right(moved, labels, seed)
 
         before = self._part("placed", self.placed, self._right)
-        after = self._part("spatial", self.placed, test)
+        rotated = self._part("rotated", self.placed, partial(test, [0]))
+        shifts = sorted({-pixels, 0, pixels})
+        after = self._part("spatial", self.placed, partial(test, shifts))
         return {
             "images": len(self.placed),
             "angles": settings.angles,
             "shift_pixels": pixels,
             "accuracy": len(before) / len(self.placed),
+            "worst_rotated_accuracy": len(rotated) / len(self.placed),
             "worst_accuracy": len(after) / len(self.placed),
         }
 
@@ -348,7 +350,7 @@ class _Measurement:
         curves = len(settings.epsilons) * (settings.curve_steps + 1) + settings.curve_steps
         strong = settings.steps * (settings.restarts + 2)
         forwards = len(self.images) * len(CORRUPTIONS) * SEVERITIES
-        forwards += len(self.placed) * settings.angles * 9
+        forwards += len(self.placed) * settings.angles * 10
         forwards += attacked * (settings.queries + settings.tries)
         seconds = forwards * forward + attacked * (curves + strong) * gradient
         done = f", {len(self.parts)} of {total} parts are done" if self.parts else ""
