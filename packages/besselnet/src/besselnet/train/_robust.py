@@ -389,7 +389,7 @@ def robust_report(run: Run, images: ImageSet, most: int, stream: TextIO | None) 
 
 def _digest(model: nn.Module, images: ImageSet, settings: dict[str, Any]) -> str:
     """Of all that decides the outcome."""
-    digest = hashlib.sha256(json.dumps([besselnet.__version__, settings]).encode())
+    digest = hashlib.sha256(json.dumps([besselnet.__version__, settings], allow_nan=False).encode())
     tensors = {**model.state_dict(), "images": images.images, "labels": images.labels}
     for name, tensor in tensors.items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
