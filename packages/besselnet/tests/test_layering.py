@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "export": {"_pixels", "atomic", "checks", "functional", "models", "nn", "untrusted"},
     "hub": {"_pixels", "atomic", "models", "untrusted"},
     "data": {"_pixels", "atomic", "checks", "functional", "untrusted"},
-    "robust": {"checks", "data", "functional", "nn"},
+    "robust": {"atomic", "checks", "data", "functional", "nn", "untrusted"},
     "drawing": {"_pixels", "atomic", "checks", "data", "masks", "nn"},
     "train": {
         *("atomic", "checks", "data", "drawing", "export", "functional", "kernels", "locking"),
