@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "cli": {
         *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "kernels"),
-        *("locking", "masks", "models", "train", "untrusted"),
+        *("locking", "masks", "models", "robust", "train", "untrusted"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.

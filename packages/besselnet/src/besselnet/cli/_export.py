@@ -20,6 +20,8 @@ from besselnet.export import (
 )
 from besselnet.hub import save_pretrained
 from besselnet.locking import hold_output
+from besselnet.models import read_network_config
+from besselnet.robust import save_trust
 
 FOLDER = "folder"
 # Of the run's own images.
@@ -79,6 +81,8 @@ def export(
 def _write(run: training.Run, place: Path, to: str, int8: bool, bound: float) -> None:
     if to == FOLDER:
         save_pretrained(run.model, place, classes=run.classes, about=_about(run))
+        if run.trust is not None:
+            save_trust(run.trust, place, read_network_config(place)["weights"])
         typer.echo(f"wrote {place}: load it with besselnet.hub.from_pretrained({str(place)!r})")
         return
     images, whose = _images(run)
@@ -90,6 +94,7 @@ def _write(run: training.Run, place: Path, to: str, int8: bool, bound: float) ->
         real=whose is None,
         classes=run.classes,
         **reading_options(run.config.data.options),
+        temperature=1.0 if run.trust is None else run.trust.temperature,
         int8=int8,
         bound=bound,
     )

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -14,7 +13,7 @@ import typer
 
 from besselnet._pixels import counted, list_images
 from besselnet.atomic import atomic_file, remove_leftovers
-from besselnet.cli._program import Device, Json
+from besselnet.cli._program import Coverage, Device, ErrorRate, Json
 from besselnet.masks import mask_columns, predict_files
 from besselnet.untrusted import csv_cell
 
@@ -41,6 +40,8 @@ def predict(
             min=1, help="Pixels that an image may have; as in the training, or 50 million."
         ),
     ] = None,
+    coverage: Coverage = None,
+    error_rate: ErrorRate = None,
     out: Annotated[Path | None, typer.Option(help="Masks: the folder to write to.")] = None,
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Masks: also on their images.")
@@ -71,6 +72,9 @@ def predict(
     What a row has depends on the task of the run: the class and its probability; the values; the labels and
     the probability of each; or the mask file and the share of each class.
 
+    Where there were validation images, a class is sure ("yes"), or "unsure" because its probability is too
+    low, or "unlike" because the image is unlike the training images. "set" has all classes that it may be.
+
     Masks are PNG files in the folder masks of --out; with --instances, objects are numbered in the folder
     instances and measured in measures.csv.
 
@@ -79,6 +83,8 @@ def predict(
         besselnet predict runs/photos new/001.png new/002.png
 
         besselnet predict runs/photos new/ --csv answers.csv
+
+        besselnet predict runs/photos new/ --error-rate 0.01
 
         besselnet predict model.onnx new/ --json | head
 
@@ -101,12 +107,14 @@ def predict(
     }
     masks = {name: value for name, value in asked.items() if value is not None}
     how: dict[str, Any] = {"batch_size": batch_size, "max_pixels": max_pixels}
+    promises: dict[str, Any] = {"coverage": coverage, "error_rate": error_rate}
     progress: Any = nullcontext()
     columns = ["image", "class", "probability", "error"]
     rows: Iterable[dict[str, Any]]
     if network.suffix == ".onnx":
         from besselnet.export import OnnxSegmenter, open_onnx
 
+        _refuse_promises(network, promises)
         opened = open_onnx(network, device=device)
         if isinstance(opened, OnnxSegmenter):
             columns = mask_columns(opened.names, objects=instances is not None)
@@ -129,14 +137,15 @@ def predict(
         run = training.load_run(network, device=device)
         progress = training.ProgressLog(total, unit="images", stream=sys.stderr)
         if run.task == "segment":
+            _refuse_promises(network, promises)
             folder = _folder(network, out)
             columns = mask_columns(run.classes, objects=instances is not None)
             masks |= {"raw_csv": raw_csv, "progress": lambda text: progress.advance(0, text)}
             rows = training.predict_masks(run, images, folder, max_pixels=max_pixels, **masks)
         else:
             _refuse_masks(network, out, masks)
-            columns = ["image", *run.learned.columns, "error"]
-            rows = training.predict_rows(run, images, **how)
+            columns = ["image", *run.columns, "error"]
+            rows = training.predict_rows(run, images, **how, **promises)
     failures = 0
     with progress as log, _opened(csv_file) as file:
         write = _row_writer(file, columns, as_json, raw_csv)
@@ -152,15 +161,23 @@ def predict(
 
 
 def _class_rows(predictions: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    for prediction in predictions:
-        row = asdict(prediction)
-        yield {"image": row["image"], "class": row.pop("label"), **row}
+    for found in predictions:
+        answer = {"class": found.label, "probability": found.probability}
+        yield {"image": found.image, **answer, "error": found.error}
 
 
 def _folder(network: Path, out: Path | None) -> Path:
     if out is None:
         raise ValueError(f"{network} gives masks: name a folder for them with --out")
     return out
+
+
+def _refuse_promises(network: Path, promises: dict[str, Any]) -> None:
+    """Refuse options that only classes of a run have."""
+    for name, value in promises.items():
+        if value is not None:
+            option = name.replace("_", "-")
+            raise ValueError(f"{network} does not know when it is sure: leave --{option} out")
 
 
 def _refuse_masks(network: Path, out: Path | None, masks: dict[str, Any]) -> None:

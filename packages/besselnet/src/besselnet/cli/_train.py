@@ -11,7 +11,7 @@ import typer
 
 from besselnet import train as training
 from besselnet._pixels import counted
-from besselnet.cli._program import Device, Json, RunFolder
+from besselnet.cli._program import Coverage, Device, ErrorRate, Json, RunFolder
 from besselnet.data import Splits
 from besselnet.models import list_models
 
@@ -241,6 +241,8 @@ def evaluate(
             "--rotated and 1000 for --robust unless given."
         ),
     ] = None,
+    coverage: Coverage = None,
+    error_rate: ErrorRate = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -249,6 +251,9 @@ def evaluate(
     The score is the accuracy for classes, the mean IoU for masks, R^2 for values, the mean F1 for
     several labels. Masks also have the Dice score and the F1 of the boundaries (within 2 pixels) of each
     class, and, where single objects are numbered, the F1 and the panoptic quality of objects.
+
+    For classes it also shows, if the run has validation images, how well probabilities are calibrated, how
+    many answers are sure and how many of these are wrong. Drawn in reliability.png of the run folder.
 
     With --rotated images are rotated to many angles (cubic interpolation, unless the run was
     configured otherwise). Shown are the score over the angles, its spread (best minus worst
@@ -292,6 +297,8 @@ def evaluate(
         angles=angles,
         border=border,  # type: ignore[arg-type]  # checked there
         most_images=most_images,
+        coverage=coverage,
+        error_rate=error_rate,
         stream=sys.stderr,
     )
     if as_json:
@@ -320,6 +327,8 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
                 for key, n in report["objects"].items()
             ],
         )
+    if "trust" in report:
+        _print_trust(report["trust"])
     if "robust" in report:
         _print_robust(report["robust"])
     if "rotated" not in report:
@@ -403,6 +412,30 @@ def _print_robust(found: dict[str, Any]) -> None:
     )
     if found["picture"] is not None:
         typer.echo(f"accuracy against severity and epsilon: {found['picture']}")
+
+
+def _print_trust(found: dict[str, Any]) -> None:
+    promised, wrong = found["error_rate"], found["error_if_sure"]
+    asked = f"{found['coverage']:.0%} asked for"
+    rows = {
+        f"calibration error (temperature {found['temperature']:.2f})": "calibration_error",
+        "calibration error before": "calibration_error_before",
+        f"right class reaches the threshold ({asked})": "threshold_coverage",
+        f"right class is in the set (mean size {found['set_size']:.2f})": "set_coverage",
+        "answers that are sure": "sure",
+        "unsure: the probability is too low": "unsure",
+        "unlike the training images": "unlike",
+    }
+    promise = "no promise" if promised is None else f"at most {promised:.0%} promised"
+    _print_table(
+        [f"trust, from {counted(found['held_out_images'], 'validation image')}", "share"],
+        [
+            *([text, f"{found[key]:.1%}"] for text, key in rows.items()),
+            [f"sure and wrong ({promise})", "-" if wrong is None else f"{wrong:.1%}"],
+        ],
+    )
+    if found["picture"] is not None:
+        typer.echo(f"accuracy against probability: {found['picture']}")
 
 
 def _heading(key: str) -> str:

@@ -127,6 +127,28 @@ def draw_values(
     write_figure(path, figure)
 
 
+def draw_reliability(path: str | Path, results: Mapping[str, Any]) -> None:
+    """Accuracy against the probability of answers, a picture for each named `robust.Reliability`."""
+    side = WIDTH / 2
+    figure = new_figure(side + 0.2, side * len(results))
+    for number, (axes, (name, result)) in enumerate(
+        zip(figure.subplots(1, len(results)), results.items())
+    ):
+        some = result.images > 0
+        axes.axline((0, 0), slope=1, color="0.6", lw=1)
+        axes.bar(
+            (np.arange(len(some)) + 0.5)[some] / len(some),
+            result.accuracy[some],
+            width=1 / len(some),
+            color=line_style(number).color,
+            edgecolor="white",
+            alpha=0.8,
+        )
+        title = f"{name}: calibration error {result.error:.1%}"
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="accuracy", title=title)
+    write_figure(path, figure)
+
+
 def draw_rates(
     path: str | Path, rates: Sequence[float], losses: Sequence[float], suggestion: float
 ) -> None:

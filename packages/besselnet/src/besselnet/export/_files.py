@@ -76,6 +76,7 @@ def export_model(
     bits: int | None = None,
     page: int | None = None,
     max_pixels: int | None = None,
+    temperature: float = 1.0,
     int8: bool = False,
     bound: float = parity.BOUND,
 ) -> ExportReport:
@@ -94,6 +95,8 @@ def export_model(
         real: whether they are images of the kind that the network is for, or random ones for want of them.
         classes: names of the classes, for whoever uses the file.
         resize, bits, page, max_pixels: how image files are to be read, as by ``besselnet.data.load_data``.
+        temperature: by which logits are divided for probabilities (`besselnet.robust.fit_temperature`). The
+            file says so; its logits are the network's.
         int8: for "onnx", 8-bit weights and activations, whose ranges are taken from `images`.
         bound: on the difference of the logits, relative to the largest of them or to 1.
     """
@@ -104,11 +107,12 @@ def export_model(
     if int8 and to != "onnx":
         raise ValueError(f"int8=True: must be False for to={to!r}; it is for to='onnx'")
     check_number("bound", bound, least=0)
+    check_number("temperature", temperature, above=0)
     if images.ndim != 4 or not len(images):
         raise ValueError(f"images of shape {tuple(images.shape)}: must be (N, C, H, W) with N >= 1")
     images = images.detach().float().cpu()
     reading = {"resize": resize, "bits": bits, "page": page, "max_pixels": max_pixels}
-    facts = describe(model, images, classes) | reading
+    facts = describe(model, images, classes) | reading | {"temperature": temperature}
     any_size = takes_other_sizes(to_ordinary(model, "direct"), images)
     write = {"onnx": _to_onnx, "torch-export": _to_program, "plain": _to_plain}[to]
     exported = write(model, images, any_size, facts)

@@ -1,5 +1,6 @@
 """`Trust`: all that tells whether one answer of a network can be relied on, fitted on held-out images."""
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from besselnet.checks import check_number
 from besselnet.robust._calibration import fit_temperature
 from besselnet.robust._conformal import answer_threshold, prediction_sets, quantile_rank, reached
 from besselnet.robust._unlike import Likeness, Network, describe_images, fit_likeness
-from besselnet.untrusted import check_file
+from besselnet.untrusted import check_file, parse_json
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 
 TRUST_FILE = "trust.safetensors"
 # The layout of the file. It changes when another version could not read it, or would misread it.
-FORMAT = "1"
+FORMAT = 1
 COVERAGE = 0.95
 # Error rates of sure answers: the first that the held-out images can promise, unless one is asked for.
 ERROR_RATES = (0.05, 0.1, 0.2)
@@ -197,7 +198,8 @@ def save_trust(trust: Trust, folder: str | Path, weights: str = "") -> None:
             tensors[f"{name}/{number}"] = tensor
     content = save(
         {name: tensor.contiguous().clone() for name, tensor in tensors.items()},
-        metadata={"format": FORMAT, "weights": weights},
+        # One key: several are written in any order, and the same trust should be the same bytes.
+        metadata={"besselnet": json.dumps({"format": FORMAT, "weights": weights})},
     )
     write_atomically(Path(folder) / TRUST_FILE, content)
 
@@ -213,16 +215,17 @@ def load_trust(folder: str | Path, weights: str | None = None) -> Trust | None:
     check_file(path)
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            about = parse_json((file.metadata() or {}).get("besselnet", "{}"), path)
             tensors = {name: file.get_tensor(name) for name in list(file.keys())}
     except SafetensorError as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}") from None
-    if header.get("format") != FORMAT:
+    found = about.get("format") if isinstance(about, dict) else None
+    if found != FORMAT:
         raise ValueError(
-            f"{path}: format {header.get('format')!r} is not the format {FORMAT!r} of this besselnet: use "
-            "the version that wrote it, or remove the file"
+            f"{path}: format {found!r} is not the format {FORMAT} of this besselnet: use the version that "
+            "wrote it, or remove the file"
         )
-    if weights is not None and header.get("weights") != weights:
+    if weights is not None and about.get("weights") != weights:
         raise ValueError(
             f"{path} was fitted to other weights than those beside it: remove the file, or train again"
         )

@@ -17,6 +17,7 @@ from besselnet.masks import predict_files, probabilities_of
 from besselnet.nn import fold_batch_norm
 from besselnet.train._evaluate import device_of
 from besselnet.train._run import Run
+from besselnet.train._trust import find_limits, trust_rows
 
 
 def predict(
@@ -25,16 +26,23 @@ def predict(
     *,
     batch_size: int = 64,
     max_pixels: int | None = None,
+    coverage: float | None = None,
+    error_rate: float | None = None,
 ) -> Iterator[Prediction]:
     """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
 
     Only one batch of images is in memory at a time. A file that cannot be read, or for which the network
     gives no probabilities, gives a prediction with `error` set, and the work goes on. `max_pixels`: an image
-    with more cannot be read; unset: as in the training, or 50 million.
+    with more cannot be read; unset: as in the training, or 50 million. `coverage` and `error_rate`: what sure
+    answers and sets promise, see `besselnet.robust.Limits`; unset: 95%, and what can be promised.
     """
     _check_task(run, "classify")
-    for row in predict_rows(run, paths, batch_size=batch_size, max_pixels=max_pixels):
-        yield Prediction(row["image"], row["class"], row["probability"], row["error"])
+    wanted = {"coverage": coverage, "error_rate": error_rate}
+    for row in predict_rows(run, paths, batch_size=batch_size, max_pixels=max_pixels, **wanted):
+        yield Prediction(
+            *(row[name] for name in ("image", "class", "probability", "error")),
+            *(row.get(name) for name in ("sure", "set")),
+        )
 
 
 def predict_rows(
@@ -43,25 +51,34 @@ def predict_rows(
     *,
     batch_size: int = 64,
     max_pixels: int | None = None,
+    coverage: float | None = None,
+    error_rate: float | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each image file, in order, for runs that answer for whole images.
 
-    A row has ``"image"``, ``"error"`` (None, or why there is no answer) and the columns of the task
-    (`LearningTask.columns`, None with an error). Files are read as by `predict`.
+    A row has ``"image"``, ``"error"`` (None, or why there is no answer) and `Run.columns` (None with an
+    error): those of the task, and for classes ``"sure"`` ("yes", "unsure" or "unlike") and ``"set"`` (the
+    classes that the image may have, with semicolons between them), where the run has a `Run.trust`. Files are
+    read, and answers called sure, as by `predict`.
     """
     _check_task(run, "classify", "regress", "multilabel")
     check_count("batch_size", batch_size)
     how: dict[str, Any] = {"image_size": run.image_size, "channels": run.in_channels}
     found = iter_images(paths, **how, **_reading(run, max_pixels))
     network = fold_batch_norm(run.model)  # the same answers with fewer steps
-    nothing = dict.fromkeys(run.learned.columns)
+    nothing = dict.fromkeys(run.columns)
+    limits = find_limits(run.trust, coverage, error_rate)
     while batch := list(islice(found, batch_size)):
         images = [image for _, image in batch if isinstance(image, Tensor)]
         answers: Iterator[dict[str, Any]] = iter(())
         if images:
             pixels = torch.stack([i.float() / 255 if i.dtype == torch.uint8 else i for i in images])
-            with torch.no_grad():
-                answers = iter(run.learned.rows(network(pixels.to(device_of(network))).cpu()))
+            pixels = pixels.to(device_of(network))
+            if run.trust is not None:
+                answers = trust_rows(run.trust.judge(network, pixels, limits), run.classes)
+            else:
+                with torch.no_grad():
+                    answers = iter(run.learned.rows(network(pixels).cpu()))
         for path, image in batch:
             row, error = nothing, None
             if isinstance(image, Exception):

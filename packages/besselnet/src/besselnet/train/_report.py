@@ -21,8 +21,10 @@ from besselnet.train._evaluate import (
     with_objects,
 )
 from besselnet.train._progress import in_words, watched
-from besselnet.train._robust import MOST_ROBUST_IMAGES, drawn, robust_report
+from besselnet.train._robust import MOST_ROBUST_IMAGES, robust_report
 from besselnet.train._run import Run, make_batches
+from besselnet.train._sample import sample_images
+from besselnet.train._trust import evaluate_trust, find_limits
 
 # More images than this change an accuracy by less than two points, and cost minutes for each thousand.
 MOST_IMAGES = 500
@@ -38,6 +40,8 @@ def evaluate_run(
     border: View = "disc",
     robust: bool = False,
     most_images: int | None = None,
+    coverage: float | None = None,
+    error_rate: float | None = None,
     stream: TextIO | None = None,
 ) -> dict[str, Any]:
     """Test a trained network on the images kept for that: JSON values.
@@ -55,6 +59,9 @@ def evaluate_run(
             on from there; the curves are drawn into `robust.png`.
         most_images: how many images to rotate or to corrupt at most, drawn at random, always the same ones; 0
             for all, unset for 500 and 1000.
+        coverage, error_rate: what sets and sure answers promise, for classes (`besselnet.robust.Limits`);
+            unset: 95%, and what can be promised. The key ``"trust"`` tells how far it is kept, where the run
+            has a `Run.trust`; probability against accuracy is drawn into `reliability.png` of the run folder.
         stream: gets progress, and how long the rotations will take; None for neither.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
@@ -65,6 +72,7 @@ def evaluate_run(
         raise ValueError(
             f"robust=True: must be False for {run.learned.labels}: corruptions and attacks are for classes"
         )
+    limits = find_limits(run.trust, coverage, error_rate)
     parts = run.load_images().parts()
     name = part or next(p for p in ("test", "val", "train") if p in parts)
     check_choice("part", name, list(parts))
@@ -73,6 +81,10 @@ def evaluate_run(
     result = evaluate(run.model, watched(batches, "testing", stream=stream), task=run.learned)
     result = with_objects(result, run.model, batches)
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
+    if run.trust is not None and limits is not None:
+        judged = watched(batches, "judging", stream=stream)
+        chart = run.folder / "reliability.png"
+        report["trust"] = evaluate_trust(run.trust, limits, run.model, judged, chart)
     if robust:
         most = MOST_ROBUST_IMAGES if most_images is None else most_images
         report["robust"] = robust_report(run, images, most, stream)
@@ -84,7 +96,7 @@ def evaluate_run(
     if untrained:
         networks["untrained"] = run.untrained_model().to(device_of(run.model))
     share, total = "all", len(images)
-    images = drawn(images, MOST_IMAGES if most_images is None else most_images)
+    images = sample_images(images, MOST_IMAGES if most_images is None else most_images)
     if len(images) < total:
         share = f"{len(images)} of {total}, at random"
         batches = make_batches(run.config, images)

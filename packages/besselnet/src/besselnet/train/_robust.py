@@ -39,6 +39,7 @@ from besselnet.robust import (
 from besselnet.train._evaluate import device_of
 from besselnet.train._progress import ProgressLog, in_words
 from besselnet.train._run import Run
+from besselnet.train._sample import sample_images
 from besselnet.untrusted import check_keys, read_json
 
 # Images of `evaluate --robust`, unless told otherwise.
@@ -178,8 +179,8 @@ class _Measurement:
     parts: dict[str, list[float]]
 
     def __post_init__(self) -> None:
-        self.attacked = drawn(self.images, self.settings.attacked)
-        self.placed = drawn(self.images, self.settings.placed)
+        self.attacked = sample_images(self.images, self.settings.attacked)
+        self.placed = sample_images(self.images, self.settings.placed)
 
     def run(self) -> dict[str, Any]:
         # The images as they are, all, placed and attacked ones; two spatial attacks; PGD in the large ball;
@@ -362,21 +363,13 @@ class _Measurement:
         )
 
 
-def drawn(images: ImageSet, most: int) -> ImageSet:
-    """At most so many of the images, always the same ones, in their order; all if `most` is 0."""
-    if not 0 < most < len(images):
-        return images
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    return images.select(order[:most].sort().values)
-
-
 def robust_report(run: Run, images: ImageSet, most: int, stream: TextIO | None) -> dict[str, Any]:
     """`evaluate_robust` of a run: what is done is kept in `robust.json`, and drawn in `robust.png`."""
     from besselnet.drawing import attempt, draw_robust
 
     data = run.config.data
     found = evaluate_robust(
-        *(run.model, drawn(images, most)),
+        *(run.model, sample_images(images, most)),
         interpolation=data.interpolation,
         border=data.border,
         batch_size=run.config.train.batch_size,
