@@ -37,9 +37,17 @@ def describe_images(network: Network, images: Tensor) -> tuple[Tensor, tuple[Ten
     maps: list[Tensor] = []
     with torch.no_grad(), _watched(network, maps):
         logits = network(images)
-    deviation, mean = torch.std_mean(images.double(), dim=(-2, -1), correction=0)
-    colours = torch.cat([mean, (deviation + SMALLEST_CONTRAST).log()], dim=1).cpu()
+    deviation, mean = _spread(images)
+    colours = torch.cat([mean, (deviation + SMALLEST_CONTRAST).log()], dim=1)
     return logits, (colours, *([torch.cat(maps, dim=1)] if maps else []))
+
+
+def _spread(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Deviation and mean (N, C) of maps (N, C, H, W) over their pixels."""
+    found = torch.std_mean(maps.float(), dim=(-2, -1), correction=0)
+    # On the CPU first: some devices have no float64.
+    deviation, mean = (values.cpu().double() for values in found)
+    return deviation, mean
 
 
 @contextmanager
@@ -47,8 +55,7 @@ def _watched(network: Network, maps: list[Tensor]) -> Iterator[None]:
     """Let mean and deviation of what enters each convolution be appended to `maps`."""
 
     def note(_layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        found = torch.std_mean(inputs[0].float(), dim=(-2, -1), correction=0)
-        maps.append(torch.cat(found, dim=1).double().cpu())
+        maps.append(torch.cat(_spread(inputs[0]), dim=1))
 
     layers = network.modules() if isinstance(network, nn.Module) else ()
     hooks = [
