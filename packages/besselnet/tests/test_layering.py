@@ -36,9 +36,10 @@ MAY_IMPORT = {
         *("masks", "models", "nn", "testing", "untrusted"),
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
+    "play": {"atomic", "data", "drawing", "export", "models", "nn", "train"},
     "cli": {
         *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "kernels"),
-        *("locking", "masks", "models", "train", "untrusted"),
+        *("locking", "masks", "models", "play", "train", "untrusted"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.

@@ -1,16 +1,20 @@
 """The page that shows networks at work in a browser, as files by their addresses."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
 
 from besselnet.drawing import learned_filters
-from besselnet.play._runtime import runtime_files
 
 PAGE = Path(__file__).parent / "page"
 # As many kernels as fit in a few rows.
 MOST_KERNELS = 32
+
+
+def page_files() -> dict[str, Path]:
+    """The files of the page by their addresses below it; `runtime_files` go to ``runtime/`` beside them."""
+    files = sorted(path for path in PAGE.rglob("*") if path.is_file())
+    return {path.relative_to(PAGE).as_posix(): path for path in files}
 
 
 def kernels_of(model: nn.Module) -> list[list[list[float]]]:

@@ -11,7 +11,8 @@ async function loadRuntime() {
       throw new Error("onnxruntime-web is not part of this page: build the documentation again with a connection.");
     }
     runtime.env.wasm.numThreads = 1;
-    runtime.env.wasm.wasmPaths = new URL("runtime/", import.meta.url).href;
+    const program = new URL("runtime/ort-wasm-simd-threaded.wasm", import.meta.url).href;
+    runtime.env.wasm.wasmPaths = { wasm: program };
   }
   return runtime;
 }
