@@ -53,6 +53,8 @@ class ModelTab {
     await this.viewer.setImage(this.images[number], { label, border: this.border });
     if (how === "explain") this.viewer.explain(true);
     if (how === "rotate") this.viewer.spin(true, { once: true });
+    const part = { explain: ".explanation", rotate: ".rotation" }[how];
+    if (part) this.viewer.place.querySelector(part).scrollIntoView({ block: "nearest" });
   }
 
   // A picture from a file, brought to the size of the network as its images were.

@@ -2,11 +2,15 @@
 
 import { paintImage } from "./paint.js";
 
+// Images of one look.
+const PIECE = 6;
+
 export class Review {
   // about: what run.json says; look(number, how) shows an image of it.
   constructor(place, about, images, look) {
     Object.assign(this, { place, about, images, look });
     this.labels = new Map();
+    this.gallery = document.getElementById("gallery");
     this.shown = "unsure";
     place.hidden = !images.length;
     this.buttons = { unsure: document.getElementById("show-unsure"), wrong: document.getElementById("show-wrong") };
@@ -18,15 +22,25 @@ export class Review {
     this.save = document.getElementById("save-labels");
     this.save.hidden = !about.images.some((image) => image.file);
     this.save.addEventListener("click", () => this.download());
+    this.more = document.getElementById("show-more");
+    this.more.addEventListener("click", () => this.#append());
     this.show("unsure");
   }
 
   show(name) {
     this.shown = name;
     for (const [other, button] of Object.entries(this.buttons)) button.setAttribute("aria-pressed", other === name);
-    const items = this.about[name].map((number) => this.#item(number));
-    document.getElementById("gallery").replaceChildren(...items);
+    this.gallery.replaceChildren();
+    this.#append();
     this.#count();
+  }
+
+  // The next images of the list.
+  #append() {
+    const numbers = this.about[this.shown];
+    const start = this.gallery.children.length;
+    this.gallery.append(...numbers.slice(start, start + PIECE).map((number) => this.#item(number)));
+    this.more.hidden = start + PIECE >= numbers.length;
   }
 
   // Show the first image.
@@ -39,6 +53,7 @@ export class Review {
     const classes = this.about.classes;
     const item = document.getElementById("review-parts").content.cloneNode(true).firstElementChild;
     item.dataset.number = number;
+    item.classList.toggle("chosen", number === this.chosen);
     const canvas = item.querySelector("canvas");
     paintImage(canvas, this.images[number]);
     canvas.setAttribute("aria-label", name);
@@ -62,7 +77,8 @@ export class Review {
   }
 
   #choose(number, how) {
-    for (const item of document.getElementById("gallery").children) {
+    this.chosen = number;
+    for (const item of this.gallery.children) {
       item.classList.toggle("chosen", Number(item.dataset.number) === number);
     }
     return this.look(number, how);
