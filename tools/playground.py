@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from besselnet.atomic import write_atomically, write_json
 from besselnet.data import ImageSet
 from besselnet.demo import DATA, NETWORKS, TRAIN
-from besselnet.drawing import learned_filters
 from besselnet.export import export_model
 from besselnet.models import count_parameters, create_model
 from besselnet.play import PAGE, kernels_of

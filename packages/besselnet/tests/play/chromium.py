@@ -13,7 +13,13 @@ from typing import Any
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 _OPTIONS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+    ),
     # Nothing but the page: a new profile would greet, update itself and call home.
     *("--no-first-run", "--disable-background-networking", "--disable-sync"),
     *("--disable-component-update", "--remote-debugging-pipe"),
@@ -38,9 +44,7 @@ class Page:
         command = [PROGRAM, *_OPTIONS, f"--user-data-dir={self._profile.name}"]
         # The protocol is read from 3 and written to 4.
         places = {devnull: (1, 2), ours[0]: (3,), theirs[1]: (4,)}
-        actions = [
-            (os.POSIX_SPAWN_DUP2, fd, number) for fd, n in places.items() for number in n
-        ]
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for fd, n in places.items() for number in n]
         # As a group of its own, of which nothing is left behind.
         self._process = os.posix_spawn(
             PROGRAM, command, os.environ, file_actions=actions, setpgroup=0
@@ -177,7 +181,12 @@ class Page:
         else:
             x, y = points[-1]
             self.call(
-                "Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1
+                "Input.dispatchMouseEvent",
+                type="mouseReleased",
+                x=x,
+                y=y,
+                button="left",
+                clickCount=1,
             )
 
     def upload(self, selector: str, path: Path) -> None:

@@ -81,9 +81,7 @@ def export(
         _write(run, place, to, int8, maps, bound)
 
 
-def _write(
-    run: training.Run, place: Path, to: str, int8: bool, maps: bool, bound: float
-) -> None:
+def _write(run: training.Run, place: Path, to: str, int8: bool, maps: bool, bound: float) -> None:
     if to == FOLDER:
         save_pretrained(run.model, place, classes=run.classes, about=_about(run))
         typer.echo(f"wrote {place}: load it with besselnet.hub.from_pretrained({str(place)!r})")

@@ -18,11 +18,15 @@ from besselnet.train import load_run
 def play(
     run_folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[RUN]", help="Folder that `train` filled, to play with its network."),
+        typer.Argument(
+            metavar="[RUN]", help="Folder that `train` filled, to play with its network."
+        ),
     ] = None,
     images: Annotated[
         list[Path] | None,
-        typer.Option(help="With RUN: image files or a folder to review, in place of its own images."),
+        typer.Option(
+            help="With RUN: image files or a folder to review, in place of its own images."
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Of the page; 0 for any that is free.")
@@ -30,9 +34,9 @@ def play(
 ) -> None:
     """Rotate images in your browser and watch networks answer.
 
-    Draw a digit, or open an image, and rotate it: a rotation-equivariant network and a plain CNN answer side by
-    side, with their feature maps. With RUN, the page also shows the images that its network is least sure of
-    or got wrong, to look at their filters and saliency, to rotate them and to label them.
+    Draw a digit, or open an image, and rotate it. A rotation-equivariant network and a plain CNN answer side
+    by side, with their feature maps. With RUN, the page also shows the images that its network is least sure
+    of or got wrong: look at filters and saliency, rotate the images, and label them.
 
     The networks run in the browser. The page is for this machine alone (127.0.0.1), and Ctrl-C ends it. The
     first time, it downloads onnxruntime-web (33 MB); after that it works without a connection.
@@ -60,7 +64,9 @@ def play(
         files |= {f"runtime/{name}": path for name, path in runtime_files().items()}
         if run is not None:
             typer.echo(f"preparing {run_folder}", err=True)
-            files |= {f"run/{name}": content for name, content in run_files(run, images or ()).items()}
+            files |= {
+                f"run/{name}": content for name, content in run_files(run, images or ()).items()
+            }
             html = page["index.html"].read_text(encoding="utf-8")
             files["index.html"] = html.replace('data-run=""', 'data-run="run/"').encode()
         typer.echo(f"open {server.address} in a browser; Ctrl-C ends it")

@@ -98,8 +98,8 @@ def export_model(
         classes: names of the classes, for whoever uses the file.
         resize, bits, page, max_pixels: how image files are to be read, as by ``besselnet.data.load_data``.
         int8: for "onnx", 8-bit weights and activations, whose ranges are taken from `images`.
-        maps: for "onnx", further outputs ``maps1``, ``maps2``, ...: the feature maps (N, channels, h, w) of the
-            last activation at each resolution.
+        maps: for "onnx", further outputs ``maps1``, ``maps2``, ...: the feature maps (N, channels, h, w) of
+            the last activation at each resolution.
         bound: on the difference of the logits, relative to the largest of them or to 1.
     """
     check_choice("to", to, TARGETS)
@@ -109,7 +109,9 @@ def export_model(
     if int8 and to != "onnx":
         raise ValueError(f"int8=True: must be False for to={to!r}; it is for to='onnx'")
     if maps and (to != "onnx" or int8):
-        raise ValueError(f"maps=True: must be False for to={to!r}, int8={int8}; it is for to='onnx'")
+        raise ValueError(
+            f"maps=True: must be False for to={to!r}, int8={int8}; it is for to='onnx'"
+        )
     check_number("bound", bound, least=0)
     if images.ndim != 4 or not len(images):
         raise ValueError(f"images of shape {tuple(images.shape)}: must be (N, C, H, W) with N >= 1")

@@ -52,8 +52,8 @@ class _Shown:
 def run_files(run: Run, paths: Sequence[Path] = ()) -> dict[str, bytes]:
     """What the page needs of a run, by addresses: ``model.onnx``, ``run.json`` and ``images.bin``.
 
-    The images are those of the run's test (or validation) part, or the files in `paths`. Of a run whose images
-    are no longer there, there are none.
+    The images are those of the run's test (or validation) part, or the files in `paths`. Of a run whose
+    images are not available there are none.
     """
     if run.task != "classify":
         raise ValueError(

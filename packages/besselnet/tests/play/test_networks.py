@@ -1,0 +1,59 @@
+"""The networks of digits that the page has: those of the demo, by `make playground`."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from besselnet.functional import rotate_images
+from besselnet.models import create_model
+from besselnet.play import PAGE, kernels_of, page_files
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+ABOUT = json.loads((PAGE / "digits" / "digits.json").read_text())
+LABELS = torch.tensor(ABOUT["labels"])
+
+
+def digits():
+    pixels = np.frombuffer((PAGE / "digits" / "digits.bin").read_bytes(), np.uint8)
+    return torch.from_numpy(pixels.reshape(-1, 1, 28, 28).copy()).float() / 255
+
+
+def logits(number, images):
+    session = onnxruntime.InferenceSession(PAGE / "digits" / ABOUT["networks"][number]["file"])
+    return torch.from_numpy(session.run(["logits"], {"images": images.numpy()})[0])
+
+
+def test_ours_is_the_network_that_comes_with_besselnet():
+    model = create_model("besselnet_small", pretrained="digits").eval()
+    with torch.no_grad():
+        assert torch.allclose(logits(0, digits()), model(digits()), atol=1e-4)
+    assert ABOUT["networks"][0]["kernels"] == kernels_of(model)
+
+
+def test_both_read_upright_digits_and_ours_rotated_ones_too():
+    generator = torch.Generator().manual_seed(0)
+    angles = 360 * torch.rand(len(LABELS), generator=generator)
+    images = {"upright": digits(), "rotated": rotate_images(digits(), angles)}
+    right = {
+        (name, number): (logits(number, given).argmax(1) == LABELS).double().mean().item()
+        for name, given in images.items()
+        for number in range(2)
+    }
+    assert right["upright", 0] > 0.9
+    assert right["upright", 1] > 0.9
+    assert right["rotated", 0] > 0.9
+    assert right["rotated", 1] < 0.6
+
+
+def test_the_files_are_small():
+    assert all(path.stat().st_size < 2**20 for path in page_files().values())
+
+
+def test_what_the_page_says_of_them_is_true():
+    assert [network["name"] for network in ABOUT["networks"]] == ["besselnet", "plain CNN"]
+    sizes = [network["parameters"] for network in ABOUT["networks"]]
+    assert max(sizes) < 1.01 * min(sizes)
+    assert len(LABELS) == len(digits())
