@@ -119,12 +119,12 @@ def export_model(
     reading = {"resize": resize, "bits": bits, "page": page, "max_pixels": max_pixels}
     facts = describe(model, images, classes) | reading
     any_size = takes_other_sizes(to_ordinary(model, "direct"), images)
-    write = {
+    write: dict[str, Callable[..., _Exported]] = {
         "onnx": partial(_to_onnx, maps=maps),
         "torch-export": _to_program,
         "plain": _to_plain,
-    }[to]
-    exported = write(model, images, any_size, facts)
+    }
+    exported = write[to](model, images, any_size, facts)
     found = parity.differences(model, exported.network, images, real, any_size)
     parity.check(found, bound, path.name)
     contents, agreement, apart = exported.contents, None, None

@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         # A page elsewhere could reach this machine by a name of its own; such a request names that host.
-        if self.headers.get("Host") not in (f"{h}:{self.server.port}" for h in (HOST, "localhost")):
+        if self.headers.get("Host") not in [f"{h}:{self.server.port}" for h in (HOST, "localhost")]:
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         name = self.path.partition("?")[0].removeprefix("/") or "index.html"
