@@ -57,9 +57,7 @@ def toy(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run_address(runtime, toy):
     """Where the page is with a run."""
-    html = page_files()["index.html"].read_text().replace('data-run=""', 'data-run="run/"')
-    files = {f"run/{name}": content for name, content in toy.items()}
-    with serve({**page_files(), **runtime, **files, "index.html": html.encode()}) as server:
+    with serve({**page_files(toy), **runtime}) as server:
         yield server.address
         server.shutdown()
 

@@ -55,20 +55,15 @@ def play(
         if not path.exists():
             raise ValueError(f"{path}: no such file or folder")
     run = None if run_folder is None else load_run(run_folder)
-    page = page_files()
-    files: dict[str, bytes | Path] = {**page}
+    files = page_files()
     # Before anything that takes time.
     with open_server(files, port) as server:
+        if run is not None:
+            typer.echo(f"preparing {run_folder}", err=True)
+            files |= page_files(run_files(run, images or ()))
         if not runtime_is_kept():
             typer.echo("fetching onnxruntime-web from the npm registry, once", err=True)
         files |= {f"runtime/{name}": path for name, path in runtime_files().items()}
-        if run is not None:
-            typer.echo(f"preparing {run_folder}", err=True)
-            files |= {
-                f"run/{name}": content for name, content in run_files(run, images or ()).items()
-            }
-            html = page["index.html"].read_text(encoding="utf-8")
-            files["index.html"] = html.replace('data-run=""', 'data-run="run/"').encode()
         typer.echo(f"open {server.address} in a browser; Ctrl-C ends it")
         try:
             server.serve_forever()

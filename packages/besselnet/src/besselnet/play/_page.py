@@ -1,5 +1,6 @@
 """The page that shows networks at work in a browser, as files by their addresses."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import nn
@@ -11,10 +12,18 @@ PAGE = Path(__file__).parent / "page"
 MOST_KERNELS = 32
 
 
-def page_files() -> dict[str, Path]:
-    """The files of the page by their addresses below it; `runtime_files` go to ``runtime/`` beside them."""
-    files = sorted(path for path in PAGE.rglob("*") if path.is_file())
-    return {path.relative_to(PAGE).as_posix(): path for path in files}
+def page_files(run: Mapping[str, bytes] | None = None) -> dict[str, bytes | Path]:
+    """The files of the page by their addresses below it; `runtime_files` go to ``runtime/`` beside them.
+
+    With what `run_files` gave, they go to ``run/``, and the page starts with them.
+    """
+    places = sorted(path for path in PAGE.rglob("*") if path.is_file())
+    files: dict[str, bytes | Path] = {path.relative_to(PAGE).as_posix(): path for path in places}
+    if run is not None:
+        html = (PAGE / "index.html").read_text(encoding="utf-8")
+        files["index.html"] = html.replace('data-run=""', 'data-run="run/"').encode()
+        files |= {f"run/{name}": content for name, content in run.items()}
+    return files
 
 
 def kernels_of(model: nn.Module) -> list[list[list[float]]]:
