@@ -3,15 +3,15 @@
 import { argmax } from "./network.js";
 
 // Squares along a side; images that go through the network at a time.
-const PLACES = 9;
-const BATCH = 27;
+const PLACES = 7;
+const BATCH = 14;
 
 // A share between 0 and 1 for each pixel of an image {data, channels, size}.
 export async function saliencyOf(network, image) {
   const { data, channels, size } = image;
   const { probabilities: [shares] } = await network.run(data);
   const answer = argmax(shares);
-  const side = Math.max(3, Math.round(size / 6));
+  const side = Math.max(3, Math.round(size / 5));
   const starts = Array.from({ length: PLACES }, (_, i) => Math.round((i * (size - side)) / (PLACES - 1)));
   const places = starts.flatMap((top) => starts.map((left) => [top, left]));
   const cover = means(image);

@@ -24,6 +24,7 @@ export class Viewer {
     this.plot = new PolarPlot(this.#find(".polar"), networks.length);
     this.angle = 0;
     this.image = null;
+    this.times = [];
     this.spinning = false;
     this.accuracy = null;
     this.shown = "image";
@@ -118,7 +119,10 @@ export class Viewer {
     });
     this.#drawPlot();
     const ms = performance.now() - start;
-    this.#find(".frame-time").textContent = `${ms.toFixed(0)} ms for this frame`;
+    // The first frames wait for the browser to get ready.
+    this.times = [...this.times, ms].slice(-9);
+    const usual = this.times.toSorted((a, b) => a - b)[Math.floor(this.times.length / 2)];
+    this.#find(".frame-time").textContent = this.times.length < 5 ? "" : `${usual.toFixed(0)} ms per frame`;
     this.last = { angle, input, results, ms };
   }
 
@@ -168,7 +172,7 @@ export class Viewer {
   // Show filters and saliency, or hide them.
   explain(on) {
     this.#find(".explain").checked = on;
-    for (const panel of this.panels) panel.element.querySelector(".explanation").hidden = !on;
+    for (const part of this.place.querySelectorAll(".explanation")) part.hidden = !on;
     this.#explainSoon();
   }
 
