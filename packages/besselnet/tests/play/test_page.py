@@ -243,6 +243,8 @@ def test_it_can_be_used_by_keyboard(page):
 def test_the_plot_fills_in(page):
     seen = "playground.digits.viewer.shares.map(s => s.filter(v => v !== null).length)"
     assert page.run(seen) == [1, 1]
+    count = "[...document.querySelectorAll('#digits .{}')].map(c => c.getAttribute('d').split('M').length - 1)"
+    assert (page.run(count.format("curve")), page.run(count.format("dots"))) == ([0, 0], [1, 1])
     page.run(
         "(async () => {for (let a = 0; a < 360; a += 5) await playground.digits.viewer.rotate(a)})()"
     )

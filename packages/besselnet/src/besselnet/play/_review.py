@@ -22,6 +22,8 @@ from besselnet.train import Run
 # Images of each kind.
 MOST = 48
 BATCH = 64
+# Of the exported network: several scales can differ by more than rounding, see `export_model`.
+BOUND = 1e-3
 # A ground of at most this share of white is black.
 BLACK = 0.02
 
@@ -95,7 +97,7 @@ def _exported(run: Run, images: Tensor, real: bool) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         how: dict[str, Any] = {"classes": run.classes, "real": real, "maps": True, **reading}
-        export_model(run.model, path, to="onnx", images=_floats(images), **how)
+        export_model(run.model, path, to="onnx", images=_floats(images), bound=BOUND, **how)
         return path.read_bytes()
 
 

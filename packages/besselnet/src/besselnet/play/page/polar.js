@@ -27,11 +27,11 @@ export class PolarPlot {
       const [x, y] = point(1.16, degrees);
       svg.append(element("text", { x, y, class: "tick" }, `${degrees}°`));
     }
-    this.curves = Array.from({ length: count }, (_, i) => {
-      const curve = element("path", { class: `curve network-${i}` });
-      svg.append(curve);
-      return curve;
-    });
+    const paths = (kind) =>
+      Array.from({ length: count }, (_, i) => element("path", { class: `${kind} network-${i}` }));
+    this.curves = paths("curve");
+    this.dots = paths("dots");
+    svg.append(...this.curves, ...this.dots);
     this.ray = element("line", { class: "ray" });
     svg.append(this.ray);
     for (const ring of [0.5, 1]) {
@@ -43,6 +43,7 @@ export class PolarPlot {
   // shares: an array for each network with a share for each of evenly spaced angles, or null.
   draw(shares, angle) {
     this.curves.forEach((curve, i) => curve.setAttribute("d", outline(shares[i])));
+    this.dots.forEach((dots, i) => dots.setAttribute("d", lonely(shares[i])));
     const [x2, y2] = point(1.05, angle ?? 0);
     this.ray.setAttribute("x2", x2);
     this.ray.setAttribute("y2", y2);
@@ -50,15 +51,22 @@ export class PolarPlot {
   }
 }
 
-// Lines between neighbours; an angle without one is a dot.
+const place = (shares, i) => point(shares[i], (i * 360) / shares.length).join(" ");
+
+// Lines between neighbours that have both been seen.
 function outline(shares) {
-  const step = 360 / shares.length;
-  const at = (i) => point(shares[i], i * step).join(" ");
-  const steps = [];
-  shares.forEach((share, i) => {
-    if (share === null) return;
-    const next = (i + 1) % shares.length;
-    steps.push(`M${at(i)}L${shares[next] === null ? at(i) : at(next)}`);
-  });
-  return steps.join("");
+  return shares
+    .map((share, i) => [share, i, (i + 1) % shares.length])
+    .filter(([share, , next]) => share !== null && shares[next] !== null)
+    .map(([, i, next]) => `M${place(shares, i)}L${place(shares, next)}`)
+    .join("");
+}
+
+// Dots where no neighbour has been seen.
+function lonely(shares) {
+  return shares
+    .map((share, i) => [share, i, shares.at(i - 1) ?? shares[(i + 1) % shares.length]])
+    .filter(([share, , neighbour]) => share !== null && neighbour === null)
+    .map(([, i]) => `M${place(shares, i)}h0`)
+    .join("");
 }

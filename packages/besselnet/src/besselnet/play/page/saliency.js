@@ -39,7 +39,7 @@ export async function saliencyOf(network, image) {
     await new Promise((resolve) => setTimeout(resolve));
   }
   const falls = sums.map((sum, pixel) => sum / counts[pixel]);
-  const largest = Math.max(1e-6, ...falls);
+  const largest = falls.reduce((most, fall) => Math.max(most, fall), 1e-6);
   return falls.map((fall) => fall / largest);
 }
 

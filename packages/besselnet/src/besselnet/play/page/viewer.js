@@ -139,12 +139,12 @@ export class Viewer {
     const followed = this.label === null ? "its upright answer" : `“${this.networks[0].className(this.label)}”`;
     this.#find(".meaning").textContent = `Distance from the centre: the probability that a network gives to ${followed}.`;
     const seen = this.same[0].filter((value) => value !== null).length;
-    const right = this.label === null ? "its upright answer" : "the right answer";
-    const parts = this.networks.map(
-      (network, i) => `${network.name} gives ${right} at ${this.same[i].filter(Boolean).length}`,
-    );
+    const right = this.label === null ? "The upright answer" : "The right answer";
+    const parts = this.networks.map((network, i) => `${network.name} at ${this.same[i].filter(Boolean).length}`);
     // While it spins, a screen reader would hear a sentence for each angle.
-    if (!this.spinning) this.#find(".summary").textContent = `Of ${seen} angles seen so far, ${parts.join(", ")}.`;
+    if (this.spinning) return;
+    const angles = seen === 1 ? "1 angle" : `${seen} angles`;
+    this.#find(".summary").textContent = `${right} so far: ${parts.join(", ")} of ${angles}.`;
   }
 
   // Spin on, or for one turn only; false to stop.
@@ -338,7 +338,8 @@ function strongest(maps) {
   const found = Array.from({ length: maps.channels }, (_, channel) => {
     const values = maps.data.subarray(channel * pixels, (channel + 1) * pixels);
     const energy = values.reduce((sum, value) => sum + value * value, 0);
-    return { channel, energy, largest: Math.max(1e-6, ...values) };
+    const largest = values.reduce((most, value) => Math.max(most, value), 1e-6);
+    return { channel, energy, largest };
   });
   return found.sort((a, b) => b.energy - a.energy).slice(0, MAPS_PER_LAYER);
 }
