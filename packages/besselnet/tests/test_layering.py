@@ -37,9 +37,10 @@ MAY_IMPORT = {
         *("masks", "models", "nn", "robust", "testing", "untrusted"),
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
+    "play": {"atomic", "data", "drawing", "export", "models", "nn", "train"},
     "cli": {
         *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "kernels"),
-        *("locking", "masks", "models", "robust", "train", "untrusted"),
+        *("locking", "masks", "models", "play", "robust", "train", "untrusted"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.

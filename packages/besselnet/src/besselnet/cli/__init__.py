@@ -24,6 +24,7 @@ _COMMANDS = {
     ),
     "predict": ("_predict", "predict", "Name the class of image files."),
     "inspect": ("_train", "inspect", "Show what a trained network is, costs and keeps."),
+    "play": ("_play", "play", "Rotate images in your browser and watch networks answer."),
     "export": ("_export", "export", "Write a trained network as ONNX or plain PyTorch."),
     "data": ("_data", "app", "List, fetch and look at data sets."),
     "models": ("_models", "models", "List the networks, or describe one."),

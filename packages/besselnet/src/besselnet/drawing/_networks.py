@@ -20,7 +20,7 @@ from besselnet.drawing._style import (
     show,
     write_figure,
 )
-from besselnet.nn import BesselConv2d, evaluating
+from besselnet.nn import BesselConv2d, activation_maps, evaluating
 
 # Of classes beside a confusion matrix; of more, every second, third, ... is named.
 MOST_NAMES = 60
@@ -212,19 +212,8 @@ def learned_filters(model: nn.Module) -> Tensor | None:
 
 def layer_outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
     """What each activation layer of ``model`` gives for images (N, C, H, W): (N, channels, h, w)."""
-    found: list[Tensor] = []
-    hooks = [
-        module.register_forward_hook(lambda _module, _inputs, output: found.append(output))
-        for module in model.modules()
-        if isinstance(module, (nn.ReLU, nn.Softsign, nn.Tanh))
-    ]
-    try:
-        with evaluating(model):
-            model(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
+    with evaluating(model):
+        return activation_maps(model, images)[1]
 
 
 def strongest_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
