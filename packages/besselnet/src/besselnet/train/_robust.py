@@ -156,8 +156,8 @@ def evaluate_robust(
     | settings | what was used |
 
     Unless the settings name another, the strong attacks have the epsilon at which the short PGD leaves about
-    half of the right answers: there attacks differ most. Under "ensemble" an image is right if APGD, with both losses, and the square
-    attack all fail.
+    half of the right answers: there attacks differ most. Under "ensemble" an image is right if APGD, with
+    both losses, and the square attack all fail.
 
     Args:
         images: with classes.
