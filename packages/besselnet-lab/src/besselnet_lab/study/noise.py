@@ -33,7 +33,7 @@ def noise_changes(
     a number for each of `layers`: the image, the layers one after the other, their mean over the pixels and
     the logits. White noise is cut to [0, 1] with the image, as the corruption "gaussian_noise" does. The
     others are noise of one band of wavelengths each, uncut, which cutting would mix; each has the deviation
-    `sigma`.
+    `sigma`. Of a layer that gives zeros for all images, the change counts as 0.
 
     Args:
         model: one of `besselnet.models`, or of the paper's peers.
@@ -59,11 +59,12 @@ def noise_changes(
             for name, kind in zip(noisy, changed):
                 after = _outputs(model, kind)
                 _add(powers, name, [after[layer] - before[layer] for layer in layers])
-    # Where a layer gives nothing but zeros, nothing can change.
-    signal = powers.pop("").clamp_min(torch.finfo(torch.float64).tiny)
-    changes = {name: (power / signal).sqrt().tolist() for name, power in powers.items()}
-    rounded = {name: [round(change, 6) for change in found] for name, found in changes.items()}
-    return {"sigma": sigma, "images": len(images), "layers": layers, "changes": rounded}
+    signal = powers.pop("")
+    changes = {}
+    for name, power in powers.items():
+        found = torch.where(signal > 0, power / signal, 0).sqrt().tolist()
+        changes[name] = [float(f"{change:.4g}") for change in found]
+    return {"sigma": sigma, "images": len(images), "layers": layers, "changes": changes}
 
 
 def _in_band(noise: Tensor, wavelengths: tuple[float, float]) -> Tensor:
