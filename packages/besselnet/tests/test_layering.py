@@ -32,26 +32,17 @@ MAY_IMPORT = {
     "export": {"_pixels", "atomic", "checks", "functional", "models", "nn", "untrusted"},
     "hub": {"_pixels", "atomic", "models", "untrusted"},
     "data": {"_pixels", "atomic", "checks", "functional", "untrusted"},
+    "robust": {"atomic", "checks", "data", "functional", "nn", "untrusted"},
     "drawing": {"_pixels", "atomic", "checks", "data", "masks", "nn"},
     "train": {
         *("_rows", "atomic", "checks", "cluster", "data", "drawing", "export", "functional"),
-        *("kernels", "locking", "masks", "models", "nn", "testing", "untrusted"),
+        *("kernels", "locking", "masks", "models", "nn", "robust", "testing", "untrusted"),
     },
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
+    "play": {"atomic", "data", "drawing", "export", "models", "nn", "train"},
     "cli": {
-        *(
-            "_pixels",
-            "_rows",
-            "atomic",
-            "checks",
-            "data",
-            "demo",
-            "drawing",
-            "export",
-            "hub",
-            "kernels",
-        ),
-        *("locking", "masks", "models", "train"),
+        *("_pixels", "_rows", "atomic", "checks", "data", "demo", "drawing", "export", "hub"),
+        *("kernels", "locking", "masks", "models", "play", "robust", "train"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.

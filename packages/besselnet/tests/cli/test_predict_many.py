@@ -109,6 +109,8 @@ def test_masks_go_to_the_folder_too(call, place, monkeypatch):
         (["--to", "o", "--format", "xml"], "form='xml': must be one of"),
         (["--to", "o", "--overlay"], "run gives no masks: leave --overlay out"),
         (["--to", "o", "--features"], "does not say which of its layers is the last"),
+        (["--to", "o", "--coverage", "0.9"], "coverage=0.9: must be unset for this run"),
+        (["--error-rate", "0.1"], "error_rate=0.1: must be unset for this run"),
         (["--workers", "-1"], "workers=-1: must be an integer >= 0"),
         (["--to", "o", "--cluster", "127.0.0.1:1"], "no Ray cluster at '127.0.0.1:1'"),
     ],

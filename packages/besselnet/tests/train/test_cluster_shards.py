@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from besselnet.robust import fit_trust
 from besselnet.train import Classify, Run, RunConfig, Segment, predict_shards
 from besselnet.train import _shards as shards
 
@@ -39,8 +40,11 @@ class Slow(nn.Module):
 
 
 def classifier():
-    classes = ("a", "b", "c")
-    return Run(Path("run"), RunConfig(), Slow().eval(), 1, 8, classes, Classify(classes))
+    """A run that knows when its answers are sure."""
+    classes, model = ("a", "b", "c"), Slow().eval()
+    batch = torch.rand(90, 1, 8, 8), torch.arange(90) % 3
+    trust = fit_trust(model, [batch], [batch])
+    return Run(Path("run"), RunConfig(), model, 1, 8, classes, Classify(classes), trust)
 
 
 def segmenter():
@@ -117,6 +121,9 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, images, add
     assert (report.images, report.failures) == (200, 1)
     found = contents(there)
     assert len(found) == 5
+    assert all(
+        rows.startswith(b"image,class,probability,sure,set,error\n") for rows in found.values()
+    )
     assert found == contents(here)
 
 

@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ import typer
 from besselnet._pixels import counted, list_images
 from besselnet._rows import Write, row_file, text_writer
 from besselnet.atomic import remove_leftovers
-from besselnet.cli._program import Device, Json
+from besselnet.cli._program import Coverage, Device, ErrorRate, Json
 from besselnet.masks import mask_columns, predict_files
 
 Rows = Iterable[dict[str, Any]]
@@ -45,6 +44,8 @@ def predict(
             min=1, help="Pixels that an image may have; as in the training, or 50 million."
         ),
     ] = None,
+    coverage: Coverage = None,
+    error_rate: ErrorRate = None,
     out: Annotated[Path | None, typer.Option(help="Masks: the folder to write to.")] = None,
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Masks: also on their images.")
@@ -102,6 +103,9 @@ def predict(
     What a row has depends on the task of the run: the class and its probability; the values; the labels and
     the probability of each; or the mask file and the share of each class.
 
+    Where there were validation images, a class is sure ("yes"), or "unsure" because its probability is too
+    low, or "unlike" because the image is unlike the training images. "set" has all classes that it may be.
+
     Masks are PNG files in the folder masks of --out; with --instances, objects are numbered in the folder
     instances and measured in measures.csv.
 
@@ -118,6 +122,8 @@ def predict(
         besselnet predict runs/photos new/001.png new/002.png
 
         besselnet predict runs/photos new/ --csv answers.csv
+
+        besselnet predict runs/photos new/ --error-rate 0.01
 
         besselnet predict model.onnx new/ --json | head
 
@@ -138,10 +144,11 @@ def predict(
     }
     masks = {name: value for name, value in asked.items() if value is not None}
     how: dict[str, Any] = {"batch_size": batch_size, "max_pixels": max_pixels}
+    promises: dict[str, Any] = {"coverage": coverage, "error_rate": error_rate}
     many: dict[str, Any] = {"features": features or None, "workers": workers}
     parts: dict[str, Any] = {
         "format": form,
-        "rows-per-file": rows_per_file,
+        "rows_per_file": rows_per_file,
         "resume": resume or None,
         "shard": shard,
         "cluster": cluster,
@@ -149,11 +156,13 @@ def predict(
     }
     if to is None:
         _refuse(parts, "goes with --to, a folder for files of rows")
+    unsure = f"needs to know when answers are sure, and {network} does not"
     total: int | None
     rows: Rows
     progress: Any = nullcontext()
     if network.suffix == ".onnx":
         _refuse({"to": to, **many}, f"needs a run, and {network} is an exported network")
+        _refuse(promises, unsure)
         paths, total = _plain_paths(images)
         columns, rows = _onnx_rows(network, paths, device, out, how, masks, raw_csv)
     else:
@@ -163,11 +172,14 @@ def predict(
         check_sources(images)
         if to is not None:
             _refuse({"csv": csv_file, "json": as_json or None, "out": out}, "does not go with --to")
-            _predict_to_folder(network, images, to, device, how, masks, many | parts, raw_csv)
+            _predict_to_folder(
+                network, images, to, device, how | promises, masks, many | parts, raw_csv
+            )
             return
         run = training.load_run(network, device=device)
         if run.task == "segment":
             _refuse(many, "goes with --to, a folder for files of rows and masks")
+            _refuse(promises, unsure)
             folder = _folder(network, out)
             paths, total = _plain_paths(images)
             columns = mask_columns(run.classes, objects=instances is not None)
@@ -178,9 +190,9 @@ def predict(
             total = list_sources(open_sources(images)).count
             _check_some(total, images)
             how["workers"] = training.default_workers(total) if workers is None else workers
-            rows = training.predict_rows(run, images, **how, features=features)
+            rows = training.predict_rows(run, images, **how, **promises, features=features)
             extra = training.feature_columns(run) if features else ()
-            columns = ["image", *run.learned.columns, *extra, "error"]
+            columns = ["image", *run.columns, *extra, "error"]
         progress = training.ProgressLog(total, unit="images", stream=sys.stderr)
     seen = failures = 0
     with progress as log, _opened(csv_file, columns, as_json, raw_csv) as write:
@@ -208,8 +220,9 @@ def _predict_to_folder(
     run = training.load_run(network, device="cpu" if more["cluster"] else device)
     if run.task != "segment":
         _refuse_masks(network, None, masks)
-    names = {"format": "form", "rows-per-file": "rows_per_file"}
-    options = {names.get(name, name): v for name, v in more.items() if v is not None}
+    options = {name: value for name, value in more.items() if value is not None}
+    if "format" in options:
+        options["form"] = options.pop("format")
     with training.ProgressLog(None, unit="images", stream=sys.stderr) as log:
         try:
             done = training.predict_shards(
@@ -278,9 +291,9 @@ def _say_what_was_done(images: int, failures: int, places: list[Path | None]) ->
 
 
 def _class_rows(predictions: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    for prediction in predictions:
-        row = asdict(prediction)
-        yield {"image": row["image"], "class": row.pop("label"), **row}
+    for found in predictions:
+        answer = {"class": found.label, "probability": found.probability}
+        yield {"image": found.image, **answer, "error": found.error}
 
 
 def _folder(network: Path, out: Path | None) -> Path:
@@ -292,7 +305,7 @@ def _folder(network: Path, out: Path | None) -> Path:
 def _refuse(options: dict[str, Any], why: str) -> None:
     for name, value in options.items():
         if value is not None:
-            raise ValueError(f"--{name} {why}")
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
 
 
 def _refuse_masks(network: Path, out: Path | None, masks: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from besselnet.data._augment import (
 )
 from besselnet.data._batches import Batches
 from besselnet.data._decode import decode_image, iter_images, resize_images, resize_masks
-from besselnet.data._download import Download
+from besselnet.data._download import Download, fetch_file
 from besselnet.data._files import cache_folder
 from besselnet.data._frame import frames_are_full, ground_colour
 from besselnet.data._imageset import ImageSet, Provenance, Splits, Task
@@ -93,6 +93,7 @@ __all__ = [
     "decode_image",
     "divide",
     "fetch_data",
+    "fetch_file",
     "fold_splits",
     "frames_are_full",
     "ground_colour",

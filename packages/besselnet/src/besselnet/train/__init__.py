@@ -78,6 +78,7 @@ from besselnet.train._progress import ProgressLog, in_words, watched
 from besselnet.train._rates import RateCurve, find_learning_rate, find_run_rate
 from besselnet.train._recommend import Recommendation, recommend_config, recommend_settings
 from besselnet.train._report import evaluate_run, inspect_run
+from besselnet.train._robust import RobustSettings, evaluate_robust
 from besselnet.train._run import (
     Run,
     build_model,
@@ -130,6 +131,7 @@ __all__ = [
     "Recommendation",
     "Regress",
     "Result",
+    "RobustSettings",
     "RotatedEvaluation",
     "Run",
     "RunConfig",
@@ -149,6 +151,7 @@ __all__ = [
     "describe_settings",
     "digest_images",
     "evaluate",
+    "evaluate_robust",
     "evaluate_rotated",
     "evaluate_run",
     "feature_columns",

@@ -14,6 +14,7 @@ from besselnet.masks import mask_columns, predict_images, probabilities_of
 from besselnet.nn import fold_batch_norm
 from besselnet.train._evaluate import device_of
 from besselnet.train._run import Run
+from besselnet.train._trust import TRUST_COLUMNS, find_limits, trust_rows
 
 Row = dict[str, Any]
 
@@ -62,7 +63,11 @@ class Answers(Protocol):
 
 
 class ImageAnswers:
-    """Rows for whole images: classes, values or labels, and with `features` what the last layer takes."""
+    """Rows for whole images: classes, values or labels, and with `features` what the last layer takes.
+
+    Where the run has a `Run.trust`, classes come with how sure they are; `coverage` and `error_rate` as in
+    `predict`.
+    """
 
     def __init__(
         self,
@@ -71,17 +76,23 @@ class ImageAnswers:
         batch_size: int = 64,
         max_pixels: int | None = None,
         features: bool = False,
+        coverage: float | None = None,
+        error_rate: float | None = None,
     ) -> None:
         self.learned, self.batch_size = run.learned, batch_size
+        self._trust, self._classes = run.trust, run.classes
+        self._limits = find_limits(run.trust, coverage, error_rate)
         self._how: dict[str, Any] = {"image_size": run.image_size, "channels": run.in_channels}
         self._how |= how_read(run, max_pixels)
         # The same answers with fewer steps.
         self.network = fold_batch_norm(run.model)
         self._features = _FeatureTap(self.network, feature_columns(run)) if features else None
-        example = self.learned.rows(torch.zeros(1, len(run.classes)))[0]
         self.columns: dict[str, type] = {"image": str}
-        for name in self.learned.columns:
-            self.columns[name] = type(example[name])
+        if run.trust is not None:
+            self.columns |= TRUST_COLUMNS
+        else:
+            example = self.learned.rows(torch.zeros(1, len(run.classes)))[0]
+            self.columns |= {name: type(example[name]) for name in self.learned.columns}
         if self._features is not None:
             self.columns |= dict.fromkeys(self._features.columns, float)
         self.columns["error"] = str
@@ -114,11 +125,15 @@ class ImageAnswers:
         return Answer(unit, rows, [], {})
 
     def _rows(self, pixels: Tensor) -> list[Row]:
-        """The columns of the task for each image, and its features."""
+        """`Run.columns` for each image, and its features."""
         images = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
-        with torch.no_grad():
-            outputs = self.network(images.to(device_of(self.network))).cpu()
-        rows = self.learned.rows(outputs)
+        images = images.to(device_of(self.network))
+        if self._trust is not None:
+            judged = self._trust.judge(self.network, images, self._limits)
+            rows = list(trust_rows(judged, self._classes))
+        else:
+            with torch.no_grad():
+                rows = self.learned.rows(self.network(images).cpu())
         if self._features is None:
             return rows
         return [{**row, **features} for row, features in zip(rows, self._features.rows())]

@@ -22,16 +22,23 @@ def predict(
     *,
     batch_size: int = 64,
     max_pixels: int | None = None,
+    coverage: float | None = None,
+    error_rate: float | None = None,
 ) -> Iterator[Prediction]:
     """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
 
     Only one batch of images is in memory at a time. A file that cannot be read, or for which the network
     gives no probabilities, gives a prediction with `error` set, and the work goes on. `max_pixels`: an image
-    with more cannot be read; unset: as in the training, or 50 million.
+    with more cannot be read; unset: as in the training, or 50 million. `coverage` and `error_rate`: what sure
+    answers and sets promise, see `besselnet.robust.Limits`; unset: 95%, and what can be promised.
     """
     _check_task(run, "classify")
-    for row in predict_rows(run, paths, batch_size=batch_size, max_pixels=max_pixels):
-        yield Prediction(row["image"], row["class"], row["probability"], row["error"])
+    wanted: dict[str, Any] = {"coverage": coverage, "error_rate": error_rate}
+    for row in predict_rows(run, paths, batch_size=batch_size, max_pixels=max_pixels, **wanted):
+        yield Prediction(
+            *(row[name] for name in ("image", "class", "probability", "error")),
+            *(row.get(name) for name in ("sure", "set")),
+        )
 
 
 def predict_rows(
@@ -42,26 +49,37 @@ def predict_rows(
     max_pixels: int | None = None,
     features: bool = False,
     workers: int = 0,
+    coverage: float | None = None,
+    error_rate: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each image, in order, for runs that answer for whole images.
+    """A row for each image, in order, for runs that answer for whole images.
 
-    A row has ``"image"``, ``"error"`` (None, or why there is no answer) and the columns of the task
-    (`LearningTask.columns`, None with an error). Files are read as by `predict`.
+    A row has ``"image"``, ``"error"`` (None, or why there is no answer) and `Run.columns` (None with an
+    error): those of the task, and for classes ``"sure"`` ("yes", "unsure" or "unlike") and ``"set"`` (the
+    classes that the image may have, with semicolons between them), where the run has a `Run.trust`. Files are
+    read, and answers called sure, as by `predict`.
 
     Args:
         paths: image files, folders, and all other sources of `besselnet.data.open_sources`.
         batch_size: images that the network takes at once.
-        max_pixels: as in `predict`.
+        max_pixels, coverage, error_rate: as in `predict`.
         features: with columns ``feature_0``, ..., what the last layer of the network takes.
         workers: processes that read, and on CPUs answer, ahead; 0: none.
     """
     _check_task(run, "classify", "regress", "multilabel")
     check_count("batch_size", batch_size)
-    answers = ImageAnswers(run, batch_size=batch_size, max_pixels=max_pixels, features=features)
+    answers = ImageAnswers(
+        run,
+        batch_size=batch_size,
+        max_pixels=max_pixels,
+        features=features,
+        coverage=coverage,
+        error_rate=error_rate,
+    )
     segments = chain.from_iterable(source.segments() for source in open_sources(paths))
     pieces = (Piece(found) for found in cut_segments(segments, batch_size))
-    for answer in answer_pieces(answers, pieces, check_count("workers", workers, least=0)):
-        yield from answer.rows
+    found = answer_pieces(answers, pieces, check_count("workers", workers, least=0))
+    return chain.from_iterable(answer.rows for answer in found)
 
 
 def predict_masks(

@@ -36,6 +36,7 @@ from besselnet.train._in_flight import answer_pieces, default_workers
 from besselnet.train._predict import warn_of_size
 from besselnet.train._progress import ProgressLog
 from besselnet.train._run import Run
+from besselnet.train._trust import find_limits
 from besselnet.untrusted import read_json
 
 # Readers of folders of Parquet files leave out names that begin so.
@@ -82,6 +83,8 @@ def predict_shards(
     resume: bool = False,
     batch_size: int = 64,
     max_pixels: int | None = None,
+    coverage: float | None = None,
+    error_rate: float | None = None,
     features: bool = False,
     raw_csv: bool = False,
     workers: int | None = None,
@@ -102,7 +105,7 @@ def predict_shards(
         shard: "3/16" for the third of sixteen shares of the files, which calls elsewhere complete.
         resume: go on with the first file that is not there. Refused if anything has changed.
         batch_size: images that the network takes at once.
-        max_pixels, features: as in `predict_rows`.
+        max_pixels, coverage, error_rate, features: as in `predict_rows`.
         raw_csv: leave text as it is that a spreadsheet would take for a formula.
         workers: processes on this machine, or workers of the cluster; unset: one for each core.
         cluster: address of an existing Ray cluster that does the work; `gpus` of each of its workers.
@@ -122,12 +125,14 @@ def predict_shards(
     if run.task == "segment":
         if features:
             raise ValueError("features=True: must be False for a network that gives masks")
+        find_limits(run.trust, coverage, error_rate)
         warn_of_size(run)
         answers = MaskAnswers(run, folder, **options, **masks)
     else:
         if masks:
             raise ValueError(f"{next(iter(masks))}: {run.folder} gives no masks")
         options |= {"batch_size": batch_size, "features": features}
+        options |= {"coverage": coverage, "error_rate": error_rate}
         answers = ImageAnswers(run, **options)
     sources = open_sources(places)
     listing = list_sources(sources)
@@ -363,8 +368,9 @@ def _check_job(folder: Path, job: dict[str, Any]) -> None:
 
 
 def _digest(run: Run) -> str:
-    """Of the weights of a network, the sizes that it takes and the names of its answers."""
+    """Of the weights of a network, the sizes that it takes, the names of its answers, and the trust in it."""
     digest = hashlib.sha256(repr((run.task, run.classes, run.image_size, run.in_channels)).encode())
-    for name, tensor in sorted(run.model.state_dict().items()):
+    trust = {} if run.trust is None else run.trust.tensors()
+    for name, tensor in (*sorted(run.model.state_dict().items()), *sorted(trust.items())):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
