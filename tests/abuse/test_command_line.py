@@ -35,6 +35,7 @@ LINES = [
     ["besselnet", "predict", "run", "images/test", "--csv", "rows.csv"],
     ["besselnet", "predict", "run/model.onnx", "images/test", "garbage.png", "--json"],
     ["besselnet", "inspect", "run", "--json"],
+    ["besselnet", "play", "run", "--port", "0", "--images", "garbage.png"],
     ["besselnet", "export", "run", "--to", "plain", "--out", "network.py"],
     ["besselnet", "export", "run", "--to", "folder"],
     ["besselnet", "data", "list", "--json"],
@@ -84,7 +85,7 @@ VALUES = [
     *("garbage.png", "run/model.onnx", "run/config.json", "images/test/bars/0.png", "tiny.toml"),
 ]
 # What may work for hours; what is wrong is told in the first seconds.
-LONG = ("demo", "bench", "train.epochs=1000000000", "train.epochs=1e9")
+LONG = ("demo", "bench", "play", "train.epochs=1000000000", "train.epochs=1e9")
 AT_MOST = 2.0
 # Lines that went wrong, of a kind that chance seldom finds.
 FOUND = [

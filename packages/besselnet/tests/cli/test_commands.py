@@ -19,7 +19,8 @@ import besselnet
 from besselnet.cli import Command, Program, main, program
 from besselnet.data import list_data
 from besselnet.models import list_models, model_info
-from besselnet.train import TrainConfig, choose_device
+from besselnet.robust import load_trust
+from besselnet.train import TrainConfig, choose_device, load_run
 from hostile import make_special, png
 from train.toy_run import make_images
 
@@ -69,7 +70,7 @@ def test_help_names_every_command_and_does_not_import_torch():
 
 
 COMMANDS = [
-    *("demo", "train", "evaluate", "predict", "inspect", "export", "models", "info"),
+    *("demo", "train", "evaluate", "predict", "inspect", "export", "play", "models", "info"),
     *("data list", "data fetch", "data show"),
 ]
 
@@ -220,6 +221,28 @@ def test_evaluation_rotates_a_sample_of_many_images_and_says_so(call, trained):
     assert "\n1 image, rotated" in output
 
 
+def test_robustness_is_measured_once_kept_and_drawn(call, trained):
+    command = ("evaluate", trained, "--robust", "--most-images", "4")
+    code, output, error = call(*command)
+    assert code == 0
+    assert error.startswith("corrupting 4 images, attacking 4: at most about ")
+    lines = output.splitlines()
+    assert any(line.startswith("gaussian noise ") for line in lines)
+    assert any(line.startswith("PGD, 50 steps, 5 starts ") for line in lines)
+    assert lines[-1].endswith("robust.png")
+    assert (trained / "robust.png").exists()
+    kept = (trained / "robust.json").read_text()
+    code, output, error = call(*command, "--json")
+    assert (code, error) == (0, "")
+    found = json.loads(output)["robust"]
+    assert found["images"] == found["attacks"]["images"] == 4
+    assert (trained / "robust.json").read_text() == kept
+    (trained / "robust.json").write_text("nothing")
+    code, _, error = call(*command)
+    assert code == 2
+    assert len(error.splitlines()) == 1
+
+
 def test_devices_are_chosen_as_in_training(trained, monkeypatch):
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -246,7 +269,26 @@ def test_prediction_writes_one_row_per_image(call, trained, images, tmp_path):
     assert [answer["image"] for answer in answers] == [row["image"] for row in rows]
     code, output, error = call("predict", trained, folder / "bars" / "0.png")
     assert error == "1 image\n"
-    assert output.splitlines()[0] == "image,class,probability,error"
+    assert output.splitlines()[0] == "image,class,probability,sure,set,error"
+
+
+def test_trust_is_told_in_training_evaluation_and_prediction(call, trained, images, tmp_path):
+    code, output, _ = call("train", "--out", trained, "--resume")
+    assert (code, output.count("12 validation images are too few")) == (0, 1)
+    code, output, _ = call("evaluate", trained)
+    assert "trust, from 12 validation images" in output
+    assert output.rstrip().endswith(str(trained / "reliability.png"))
+    _, output, _ = call("evaluate", trained, "--coverage", "0.8", "--error-rate", "0.3", "--json")
+    found = json.loads(output)["trust"]
+    assert (found["coverage"], found["error_rate"]) in ((0.8, 0.3), (0.8, None))
+    Image.new("L", (10, 10), 128).save(tmp_path / "grey.png")
+    _, output, _ = call("predict", trained, tmp_path / "grey.png", "--coverage", "0.8")
+    assert next(csv.DictReader(output.splitlines()))["sure"] == "unlike"
+    assert call("export", trained, "--to", "folder", "--out", tmp_path / "net")[0] == 0
+    digest = json.loads((tmp_path / "net" / "config.json").read_text())["weights"]
+    assert load_trust(tmp_path / "net", digest).temperature == load_run(trained).trust.temperature
+    code, _, error = call("predict", "model.onnx", images, "--error-rate", "0.1")
+    assert (code, error.count("--error-rate needs to know")) == (2, 1)
 
 
 def test_prediction_goes_on_after_files_that_are_not_what_they_seem(
@@ -450,8 +492,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(call, images, tmp_path, name, traine
     code, output, _ = call("train", "--out", out, "--resume")
     assert code == 0
     assert output.startswith("resuming at epoch 2, step 4")
-    weights = [(run / "model" / "model.safetensors").read_bytes() for run in (out, trained)]
-    assert weights[0] == weights[1]
+    for file in ("model.safetensors", "trust.safetensors"):
+        one, other = ((run / "model" / file).read_bytes() for run in (out, trained))
+        assert one == other
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from besselnet._pixels import image_files
+from besselnet._pixels import image_files, walk_images
 from besselnet.data import (
     Batches,
     Compose,
@@ -27,7 +27,7 @@ from besselnet.data import (
     load_data,
     row_hashes,
 )
-from besselnet.data._image_files import image_names, read_files
+from besselnet.data._image_files import read_files
 from nasty_names import NASTY
 
 # Dies of a kill while the bytes of its third piece are on their way to the disk.
@@ -338,7 +338,7 @@ def test_files_are_listed_as_paths_are(tmp_path):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "link.png").symlink_to(tmp_path / "x", target_is_directory=True)
     (tmp_path / "lost.png").symlink_to(tmp_path / "nothing")
-    assert image_names(tmp_path) == [str(path) for path in image_files(tmp_path)]
+    assert list(walk_images(tmp_path)) == [str(path) for path in image_files(tmp_path)]
 
 
 def test_nothing_readable_is_said(tmp_path):

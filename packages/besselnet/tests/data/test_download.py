@@ -10,7 +10,7 @@ import pytest
 from besselnet.data import Download, cache_folder, data_source, fetch_data
 from besselnet.data import _download as download
 from besselnet.data import _registry as registry
-from besselnet.data._download import fetch, verify
+from besselnet.data._download import fetch_file, verify
 
 CONTENT = bytes(range(256)) * 4096
 SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
@@ -81,16 +81,16 @@ def no_pauses(monkeypatch):
 
 def test_a_file_arrives_whole_and_only_once(server, tmp_path):
     wanted = Download("file.bin", (server.url,), SHA256)
-    path = fetch(wanted, tmp_path / "new")
+    path = fetch_file(wanted, tmp_path / "new")
     assert path.read_bytes() == CONTENT
-    assert fetch(wanted, tmp_path / "new") == path
+    assert fetch_file(wanted, tmp_path / "new") == path
     assert len(server.asked) == 1
     assert verify(wanted, tmp_path / "new") == path
 
 
 def test_a_broken_connection_is_taken_up_where_it_broke(server, tmp_path):
     server.breaks = 2
-    path = fetch(Download("file.bin", (server.url,), SHA256), tmp_path)
+    path = fetch_file(Download("file.bin", (server.url,), SHA256), tmp_path)
     assert path.read_bytes() == CONTENT
     assert server.asked[0] is None
     assert server.asked[1] == f"bytes={6 * download._CHUNK}-"
@@ -101,10 +101,10 @@ def test_the_next_call_goes_on_from_the_part(server, tmp_path):
     server.breaks = 4
     wanted = Download("file.bin", (server.url,), SHA256)
     with pytest.raises(OSError, match=r"file\.bin.*connection lost after"):
-        fetch(wanted, tmp_path)
+        fetch_file(wanted, tmp_path)
     assert not (tmp_path / "file.bin").exists()
     assert (tmp_path / "file.bin.part").stat().st_size == 24 * download._CHUNK
-    assert fetch(wanted, tmp_path).read_bytes() == CONTENT
+    assert fetch_file(wanted, tmp_path).read_bytes() == CONTENT
     assert server.asked[-1] == f"bytes={24 * download._CHUNK}-"
     assert not (tmp_path / "file.bin.part").exists()
 
@@ -112,21 +112,21 @@ def test_the_next_call_goes_on_from_the_part(server, tmp_path):
 def test_a_server_without_ranges_starts_again(server, tmp_path):
     server.ranges = False
     (tmp_path / "file.bin.part").write_bytes(b"other bytes")
-    path = fetch(Download("file.bin", (server.url,), SHA256), tmp_path)
+    path = fetch_file(Download("file.bin", (server.url,), SHA256), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("extra", [b"", b"too long"])
 def test_a_part_that_is_whole_or_too_long(server, tmp_path, extra):
     (tmp_path / "file.bin.part").write_bytes(CONTENT + extra)
-    path = fetch(Download("file.bin", (server.url,), SHA256), tmp_path)
+    path = fetch_file(Download("file.bin", (server.url,), SHA256), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
 def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     wanted = Download("file.bin", (server.url,), "sha256:" + "0" * 64)
     with pytest.raises(ValueError, match=r"file\.bin.*does not have the published checksum"):
-        fetch(wanted, tmp_path)
+        fetch_file(wanted, tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
 
 
@@ -134,13 +134,13 @@ def test_a_wrong_part_is_found_out_and_forgotten(server, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(b"x" * 1000)
     wanted = Download("file.bin", (server.url,), SHA256)
     with pytest.raises(ValueError, match="checksum"):
-        fetch(wanted, tmp_path)
-    assert fetch(wanted, tmp_path).read_bytes() == CONTENT
+        fetch_file(wanted, tmp_path)
+    assert fetch_file(wanted, tmp_path).read_bytes() == CONTENT
 
 
 def test_mirrors_are_tried_in_order(server, tmp_path):
     gone = server.url.replace("file.bin", "gone")
-    path = fetch(Download("file.bin", (gone, server.url), SHA256), tmp_path)
+    path = fetch_file(Download("file.bin", (gone, server.url), SHA256), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
@@ -148,7 +148,7 @@ def test_no_server_and_no_file_are_one_line(server, tmp_path):
     closed = "http://127.0.0.1:9/file.bin"
     gone = server.url.replace("file.bin", "gone")
     with pytest.raises(OSError, match=r"cannot download file\.bin") as error:
-        fetch(Download("file.bin", (closed, gone), SHA256), tmp_path)
+        fetch_file(Download("file.bin", (closed, gone), SHA256), tmp_path)
     assert str(error.value).endswith(f"{closed} (no connection); {gone} (HTTP 404)")
 
 

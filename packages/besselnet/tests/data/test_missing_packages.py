@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from besselnet.data import Download, cache_folder, decode_image, fetch_data, load_data
-from besselnet.data._download import fetch
+from besselnet.data._download import fetch_file
 
 OPTIONAL = ("PIL", "filelock", "rich", "pooch", "requests", "h5py")
 
@@ -91,7 +91,7 @@ def test_arrays_need_none_of_them(without, tmp_path):
 def test_files_that_are_there_need_no_download(without, tmp_path):
     without("pooch", "requests")
     (tmp_path / "file.bin").write_bytes(b"content")
-    path = fetch(Download("file.bin", ("http://127.0.0.1:9/file.bin",), "md5:0"), tmp_path)
+    path = fetch_file(Download("file.bin", ("http://127.0.0.1:9/file.bin",), "md5:0"), tmp_path)
     assert path == tmp_path / "file.bin"
 
 

@@ -1,16 +1,18 @@
 """Batches from tar shards: every image once, in an order that seed and epoch decide."""
 
+import gzip
 import io
 import json
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from besselnet.data import Contrast, ShardBatches, decode_image
-from besselnet.data._tar import expand_shards, read_shard
+from besselnet.data import Contrast, ShardBatches, decode_image, open_sources, read_segments
+from besselnet.data._tar import iter_samples
 from besselnet.train import TrainConfig, fit
 from train.toys import same, weights_of
 
@@ -47,6 +49,10 @@ def shards(tmp_path):
                     add(archive, f"part/{number:04}.cls", text.encode())
                 number += 1
     return str(tmp_path / "train-{00..02}.tar")
+
+
+def paths_of(shards):
+    return [shards.replace("{00..02}", f"{number:02}") for number in range(3)]
 
 
 def batches_of(shards, batch_size=4, **options):
@@ -126,7 +132,7 @@ class Stop:
 def test_shards_by_address(shards):
     fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed (extra: remote)")
     memory = fsspec.filesystem("memory")
-    for path in expand_shards(shards):
+    for path in paths_of(shards):
         with open(path, "rb") as file, memory.open(f"/{path.rsplit('/', 1)[1]}", "wb") as copy:
             copy.write(file.read())
     remote, local = batches_of("memory://train-{00..02}.tar"), batches_of(shards)
@@ -150,7 +156,7 @@ def test_images_are_decoded_as_elsewhere(tmp_path):
 
 @pytest.mark.parametrize("share", [0.05, 0.4, 0.7])
 def test_a_shard_that_was_cut_off_is_named(shards, share):
-    path = expand_shards(shards)[1]
+    path = paths_of(shards)[1]
     with open(path, "rb") as file:
         content = file.read()
     # Also at the end of a member, which tarfile takes for the end of the archive.
@@ -158,7 +164,7 @@ def test_a_shard_that_was_cut_off_is_named(shards, share):
         with open(path, "wb") as file:
             file.write(content[:length])
         with pytest.raises(ValueError, match=r"train-01\.tar"):
-            list(read_shard(path))
+            list(iter_samples(path))
 
 
 @pytest.mark.parametrize(
@@ -188,8 +194,8 @@ def test_links_are_refused(tmp_path):
         link = tarfile.TarInfo("x.png")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
-    with pytest.raises(ValueError, match=r"a\.tar: 'x\.png' is a link"):
-        list(read_shard(str(tmp_path / "a.tar")))
+    with pytest.raises(ValueError, match=r"a\.tar: x\.png: must be a plain file"):
+        list(iter_samples(str(tmp_path / "a.tar")))
 
 
 @pytest.mark.parametrize("images", [22, 24, 40])
@@ -198,8 +204,50 @@ def test_a_wrong_number_of_images_is_told(shards, images):
         list(batches_of(shards, images=images))
 
 
-def test_names_stand_for_many():
-    assert expand_shards(["a.tar", "s3://b/{08..10}-{0..1}.tar"]) == [
-        "a.tar",
-        *(f"s3://b/{i:02}-{j}.tar" for i in (8, 9, 10) for j in (0, 1)),
-    ]
+@pytest.mark.parametrize("name", ["train-*.tar", "train-0[0-2].tar", "list.txt"])
+def test_shards_are_named_as_predict_takes_them(shards, name):
+    folder = Path(shards).parent
+    (folder / "list.txt").write_text("\n".join(paths_of(shards)))
+    for (images, _), (others, _) in zip(batches_of(folder / name), batches_of(shards), strict=True):
+        assert torch.equal(images, others)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_training_reads_the_images_that_predict_reads(shards, packed):
+    places = paths_of(shards)
+    if packed:
+        for path in places:
+            Path(path[:-4] + ".tgz").write_bytes(gzip.compress(Path(path).read_bytes()))
+        places = [path[:-4] + ".tgz" for path in places]
+    segments = [segment for source in open_sources(places) for segment in source.segments()]
+    _, images = read_segments(segments, image_size=8, channels=1)
+    trained = torch.cat([images for images, _ in batches_of(places)])
+    assert torch.equal(trained, torch.stack(images).float() / 255)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "must be tar archives"),
+        ("photo.png", "must be tar archives"),
+        ("*.tar", "no such file"),
+    ],
+)
+def test_what_is_no_archive_is_refused(tmp_path, name, message):
+    (tmp_path / "photo.png").write_bytes(png(1))
+    with pytest.raises(ValueError, match=message):
+        batches_of(tmp_path / name)
+    with pytest.raises(ValueError, match="must name at least one"):
+        batches_of([])
+
+
+def test_a_damaged_header_is_noticed(shards):
+    """Python's reader takes it for the end of the archive."""
+    path = Path(paths_of(shards)[1])
+    with tarfile.open(path) as archive:
+        start = archive.getmembers()[4].offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 200] = b"x" * 200
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"train-01\.tar: the archive is cut off or damaged"):
+        list(iter_samples(str(path)))

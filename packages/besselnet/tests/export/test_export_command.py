@@ -127,7 +127,8 @@ def test_prediction_without_torch_writes_the_rows_of_the_run(call, trained, imag
     assert [row["image"] for row in printed] == [row["image"] for row in expected]
     assert len(found) == len(expected) == 13
     for one, other in zip(found, expected):
-        assert one.keys() == other.keys()
+        # What needs the maps of the layers is the run's alone.
+        assert one.keys() == other.keys() - {"sure", "set"}
         for key in ("image", "class", "error"):
             assert one[key] == other[key]
         if one["probability"]:

@@ -3,17 +3,19 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import besselnet
 from besselnet.data import Batches, load_data
-from besselnet.export import OnnxClassifier, export_model
+from besselnet.export import SUFFIXES, OnnxClassifier, export_model
 from besselnet.export._parity import BOUND, difference
 from besselnet.models import create_model, network_config
-from besselnet.nn import AttentiveNorm2d, BesselConv2d
+from besselnet.nn import AttentiveNorm2d, BesselConv2d, activation_maps
 from export.networks import LAYERS, NETWORKS, LayerZoo, images, network
 from tolerances import TOLERANCES, assert_same
 
@@ -71,7 +73,8 @@ def test_the_file_is_standard_onnx_and_says_what_it_is(exported):
     facts = json.loads({p.key: p.value for p in file.metadata_props}["besselnet"])
     assert facts["classes"] == list(CLASSES)
     reading = {"answers": "image", "resize": "crop", "bits": None, "page": None, "max_pixels": None}
-    assert facts == network_config(network("besselnet_small"), CLASSES) | reading
+    expected = network_config(network("besselnet_small"), CLASSES) | reading
+    assert facts == expected | {"temperature": 1.0}
     assert (facts["name"], facts["options"]["width"]) == ("besselnet_small", 0.25)
     assert (facts["in_channels"], facts["image_size"]) == (1, 28)
 
@@ -240,3 +243,39 @@ def test_attentive_normalisation_of_single_pixels(tmp_path):
     x = torch.rand(2, 3, 1, 1)
     (logits,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert_same(torch.from_numpy(logits), model(x), TOLERANCES[torch.float32].equation)
+
+
+def test_feature_maps_are_further_outputs(model, tmp_path):
+    path = tmp_path / "maps.onnx"
+    given = images(3)
+    export_model(model, path, to="onnx", images=given, maps=True)
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    assert names == ["logits", "maps1", "maps2", "maps3"]
+    logits, *maps = (torch.from_numpy(a) for a in session.run(None, {"images": given.numpy()}))
+    with torch.no_grad():
+        expected, layers = activation_maps(model, given)
+    assert_same(logits, expected, TOLERANCES[torch.float32].equation)
+    sides = [each.shape[-1] for each in layers]
+    for found, side in zip(maps, (28, 14, 7)):
+        last = layers[max(i for i, other in enumerate(sides) if other == side)]
+        assert_same(found, last, TOLERANCES[torch.float32].equation)
+    # The file is an ordinary one for whoever wants its answers alone.
+    classifier = OnnxClassifier(path)
+    assert np.array_equal(classifier.logits(given.numpy()), logits.numpy())
+    # And for images of another size.
+    other = session.run(None, {"images": np.zeros((2, 1, 41, 30), np.float32)})
+    assert [a.shape[2:] for a in other[1:]] == [(41, 30), (20, 15), (10, 7)]
+
+
+@pytest.mark.parametrize("how", [{"to": "torch-export"}, {"to": "onnx", "int8": True}])
+def test_feature_maps_are_for_onnx_in_float32(model, tmp_path, how):
+    path = tmp_path / f"maps{SUFFIXES[how['to']]}"
+    with pytest.raises(ValueError, match="maps=True"):
+        export_model(model, path, images=images(1), maps=True, **how)
+
+
+def test_the_file_does_not_name_folders_of_this_machine(exported):
+    content = exported.files[0].read_bytes()
+    assert str(Path(besselnet.__file__).parent).encode() not in content
+    assert str(Path(torch.__file__).parent).encode() not in content

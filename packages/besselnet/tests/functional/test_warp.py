@@ -101,3 +101,19 @@ def test_wrong_arguments_are_named(changes, message):
     given = {"images": torch.zeros(2, 1, 8, 8), "matrices": torch.zeros(2, 2, 3)}
     with pytest.raises(ValueError, match=message):
         warp_images(**{**given, **changes})
+
+
+@pytest.mark.parametrize("border", MODE)
+@pytest.mark.parametrize("interpolation", ["nearest", *ORDER])
+def test_displacements_are_added_to_the_places_that_are_read(interpolation, border):
+    images, matrices = noise(3, 2, 12, 15), maps()
+    moved = torch.tensor([1.25, -2.5], dtype=torch.float64)
+    shifted = matrices.clone()
+    shifted[:, :, 2] += moved
+    everywhere = moved[:, None, None].expand(3, 2, 12, 15)
+    torch.testing.assert_close(
+        warp_images(images, matrices, interpolation, border, everywhere),
+        warp_images(images, shifted, interpolation, border),
+    )
+    with pytest.raises(ValueError, match="displacements"):
+        warp_images(images, matrices, displacements=everywhere[:, :1])

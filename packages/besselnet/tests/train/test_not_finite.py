@@ -173,16 +173,17 @@ def test_reports_on_a_broken_network_are_errors(broken):
 def test_pictures_that_cannot_be_written_are_one_line_each(run, tmp_path, caplog):
     shutil.copytree(run.folder, tmp_path / "run")
     # As in a folder that cannot be written to, for whoever runs this.
-    for name in ("filters.png", "rotated.png"):
+    for name in ("filters.png", "reliability.png", "rotated.png"):
         (tmp_path / "run" / name).mkdir()
     locked = replace(run, folder=tmp_path / "run")
     before = sorted(path.name for path in locked.folder.iterdir())
     assert inspect_run(locked)["filters"] is None
     report = evaluate_run(locked, rotated=True, angles=2)
-    filters, rotated = (record.getMessage() for record in caplog.records)
+    filters, reliability, rotated = (record.getMessage() for record in caplog.records)
     assert "filters.png" in filters
     assert "rotated.png" in rotated
-    assert report["picture"] is None
+    assert "reliability.png" in reliability
+    assert (report["picture"], report["trust"]["picture"]) == (None, None)
     assert report["rotated"]["trained"]["accuracy"]
     assert sorted(path.name for path in locked.folder.iterdir()) == before
 

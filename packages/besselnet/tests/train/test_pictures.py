@@ -15,6 +15,7 @@ from besselnet.drawing import (
     draw_filters,
     draw_folds,
     draw_rates,
+    draw_robust,
     draw_rotated,
     learned_filters,
     write_figure,
@@ -35,6 +36,22 @@ CURVE = SimpleNamespace(
 )
 
 
+ROBUST = {
+    "images": 9,
+    "accuracy": 1.0,
+    "corruptions": {name: {"accuracy": [0.9, 0.8, 0.7, 0.6, 0.5]} for name in "abcdefghijk"},
+    "attacks": {
+        "images": 5,
+        "accuracy": 1.0,
+        "epsilons": [0.01, 0.1],
+        "fgsm": [0.5, 0.2],
+        "short_pgd": [0.5, 0.1],
+        "epsilon": 0.01,
+        "strong": {"ensemble": 0.3},
+    },
+}
+
+
 def feature_maps(path):
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Dropout(), nn.ReLU()).train()
     figure = draw_feature_maps(
@@ -50,12 +67,13 @@ def feature_maps(path):
         lambda path: draw_curves(path, ROWS),
         lambda path: draw_confusion(path, torch.tensor([[3, 1], [0, 4]]), ["cats", "dogs"]),
         lambda path: draw_rotated(path, dict.fromkeys("abcdefghij", CURVE)),
+        lambda path: draw_robust(path, ROBUST),
         lambda path: draw_filters(path, torch.randn(3, 3, 5, 5)),
         lambda path: draw_rates(path, [1e-4, 1e-3, 1e-2], [2.0, 1.0, 9.0], 1e-3),
         lambda path: draw_folds(path, [0.8, 0.9, 1.0], 0.9, (0.85, 0.95)),
         feature_maps,
     ],
-    ids=["curves", "confusion", "rotated", "filters", "rates", "folds", "feature maps"],
+    ids=["curves", "confusion", "rotated", "robust", "filters", "rates", "folds", "feature maps"],
 )
 def test_every_picture_is_a_thousand_pixels_wide(tmp_path, draw):
     draw(tmp_path / "a.png")

@@ -55,7 +55,7 @@ def test_a_run_folder_holds_everything(finished):
     assert names == {
         *("config.json", "environment.json", "metrics.csv", "log.txt", "results.json"),
         *("curves.png", "confusion.png", "checkpoint.safetensors"),
-        *("model/config.json", "model/model.safetensors", ".lock"),
+        *("model/config.json", "model/model.safetensors", "model/trust.safetensors", ".lock"),
     }
     for name in ("curves.png", "confusion.png"):
         with Image.open(finished.folder / name) as picture:
@@ -280,7 +280,8 @@ def test_any_size_trains_and_predictions_resize_as_the_training_did(tmp_path, ca
             predict(run, paths), iter_images(paths, image_size=30, channels=1, **how), strict=True
         ):
             with torch.no_grad():
-                expected = run.model(image[None] / 255).softmax(1).max()
+                logits = run.model(image[None] / 255)
+            expected = (logits / run.trust.temperature).softmax(1).max()
             assert answer.probability == pytest.approx(float(expected), abs=1e-5)
 
 

@@ -156,6 +156,8 @@ def test_a_run_learns_and_comes_back(tmp_path, name):
         assert float(rows[-1][column]) > float(rows[0][column])
     again = load_run(tmp_path / "run")
     assert again.learned.about() == task.about()
+    with pytest.raises(ValueError, match=f"robust=True: must be False for {task.labels}"):
+        evaluate_run(again, robust=True)
     report = evaluate_run(again, rotated=True, angles=4)
     assert report[task.score] == run.results()["test"][task.score]
     assert (tmp_path / "run" / "rotated.png").exists()

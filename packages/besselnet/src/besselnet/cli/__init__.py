@@ -17,9 +17,14 @@ __all__ = ["Command", "Program", "main", "program"]
 _COMMANDS = {
     "demo": ("_train", "demo", "Start here: train on upright digits, test on rotated ones."),
     "train": ("_train", "train", "Train a network on a data set or a folder of images."),
-    "evaluate": ("_train", "evaluate", "Test a trained network, upright and rotated."),
+    "evaluate": (
+        "_train",
+        "evaluate",
+        "Test a trained network: upright, rotated, corrupted, attacked.",
+    ),
     "predict": ("_predict", "predict", "Name the class of image files."),
     "inspect": ("_train", "inspect", "Show what a trained network is, costs and keeps."),
+    "play": ("_play", "play", "Rotate images in your browser and watch networks answer."),
     "export": ("_export", "export", "Write a trained network as ONNX or plain PyTorch."),
     "data": ("_data", "app", "List, fetch and look at data sets."),
     "models": ("_models", "models", "List the networks, or describe one."),

@@ -20,6 +20,8 @@ from besselnet.export import (
 )
 from besselnet.hub import save_pretrained
 from besselnet.locking import hold_output
+from besselnet.models import read_network_config
+from besselnet.robust import save_trust
 
 FOLDER = "folder"
 # Of the run's own images.
@@ -41,6 +43,9 @@ def export(
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="With onnx: 8-bit weights and activations.")
+    ] = False,
+    maps: Annotated[
+        bool, typer.Option("--maps", help="With onnx: feature maps as further outputs.")
     ] = False,
     bound: Annotated[
         float, typer.Option(help="How far the logits may differ from PyTorch's.")
@@ -65,6 +70,8 @@ def export(
     check_choice("--to", to, (*TARGETS, FOLDER))
     if int8 and to != "onnx":
         raise ValueError(f"--int8 is for --to onnx, not for --to {to}")
+    if maps and (to != "onnx" or int8):
+        raise ValueError("--maps is for --to onnx, without --int8")
     place = out or run_folder / ("pretrained" if to == FOLDER else f"model{SUFFIXES[to]}")
     # Before it is waited for: a run that is none, or is not finished, gets no lock beside it.
     run = training.load_run(run_folder)
@@ -73,12 +80,14 @@ def export(
             f"{run_folder} has learned {run.learned.labels}: must be exported with --to {FOLDER}"
         )
     with hold_output(place):
-        _write(run, place, to, int8, bound)
+        _write(run, place, to, int8, maps, bound)
 
 
-def _write(run: training.Run, place: Path, to: str, int8: bool, bound: float) -> None:
+def _write(run: training.Run, place: Path, to: str, int8: bool, maps: bool, bound: float) -> None:
     if to == FOLDER:
         save_pretrained(run.model, place, classes=run.classes, about=_about(run))
+        if run.trust is not None:
+            save_trust(run.trust, place, read_network_config(place)["weights"])
         typer.echo(f"wrote {place}: load it with besselnet.hub.from_pretrained({str(place)!r})")
         return
     images, whose = _images(run)
@@ -90,7 +99,9 @@ def _write(run: training.Run, place: Path, to: str, int8: bool, bound: float) ->
         real=whose is None,
         classes=run.classes,
         **reading_options(run.config.data.options),
+        temperature=1.0 if run.trust is None else run.trust.temperature,
         int8=int8,
+        maps=maps,
         bound=bound,
     )
     if whose is not None:

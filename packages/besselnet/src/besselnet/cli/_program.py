@@ -22,6 +22,18 @@ from typer.core import TyperCommand, TyperGroup
 # Arguments that several commands have.
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `train` filled.")]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        help="Classes: share of images whose set has the right class, and that are not called unlike; 0.95."
+    ),
+]
+ErrorRate = Annotated[
+    float | None,
+    typer.Option(
+        help="Classes: share of sure answers that is wrong at most; 0.05, else 0.1, else 0.2."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 

@@ -11,7 +11,7 @@ import typer
 
 from besselnet import train as training
 from besselnet._pixels import counted
-from besselnet.cli._program import Device, Json, RunFolder
+from besselnet.cli._program import Coverage, Device, ErrorRate, Json, RunFolder
 from besselnet.data import Splits
 from besselnet.models import list_models
 
@@ -217,6 +217,9 @@ def evaluate(
         bool, typer.Option("--rotated", help="Also rotate the images to many angles.")
     ] = False,
     turned: Annotated[bool, typer.Option("--turned", hidden=True)] = False,
+    robust: Annotated[
+        bool, typer.Option("--robust", help="Also corrupt and attack the images (classes only).")
+    ] = False,
     untrained: Annotated[
         bool, typer.Option("--untrained", help="With --rotated: also before training.")
     ] = False,
@@ -232,8 +235,14 @@ def evaluate(
         ),
     ] = "disc",
     most_images: Annotated[
-        int, typer.Option(help="Rotate at most so many images, drawn at random; 0 for all.")
-    ] = 500,
+        int | None,
+        typer.Option(
+            help="Rotate or corrupt at most so many images, drawn at random; 0 for all. 500 for "
+            "--rotated and 1000 for --robust unless given."
+        ),
+    ] = None,
+    coverage: Coverage = None,
+    error_rate: ErrorRate = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -242,6 +251,9 @@ def evaluate(
     The score is the accuracy for classes, the mean IoU for masks, R^2 for values, the mean F1 for
     several labels. Masks also have the Dice score and the F1 of the boundaries (within 2 pixels) of each
     class, and, where single objects are numbered, the F1 and the panoptic quality of objects.
+
+    For classes it also shows, if the run has validation images, how well probabilities are calibrated, how
+    many answers are sure and how many of these are wrong. Drawn in reliability.png of the run folder.
 
     With --rotated images are rotated to many angles (cubic interpolation, unless the run was
     configured otherwise). Shown are the score over the angles, its spread (best minus worst
@@ -254,9 +266,17 @@ def evaluate(
     upright and rotated, only the disc that every angle shows, so that the figures are about the
     network and not about the corners.
 
+    With --robust images are corrupted (noise, blur, JPEG and more, in five severities), rotated and
+    shifted to the worst place, and attacked along the gradient (FGSM, PGD, APGD) and by random search
+    (square attack). A line says whether the attacks can be believed. It takes minutes; called again, it
+    continues where it was stopped, from robust.json of the run folder. The curves are drawn in
+    robust.png.
+
     Examples:
 
         besselnet evaluate runs/photos
+
+        besselnet evaluate runs/photos --robust
 
         besselnet evaluate runs/photos --rotated --angles 36 --most-images 0
 
@@ -272,10 +292,13 @@ def evaluate(
         run,
         part=part,
         rotated=rotated,
+        robust=robust,
         untrained=untrained,
         angles=angles,
         border=border,  # type: ignore[arg-type]  # checked there
         most_images=most_images,
+        coverage=coverage,
+        error_rate=error_rate,
         stream=sys.stderr,
     )
     if as_json:
@@ -304,6 +327,10 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
                 for key, n in report["objects"].items()
             ],
         )
+    if "trust" in report:
+        _print_trust(report["trust"])
+    if "robust" in report:
+        _print_robust(report["robust"])
     if "rotated" not in report:
         return
     score, title = task.rotated_score
@@ -332,6 +359,83 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
     )
     if report["picture"] is not None:
         typer.echo(f"{title} against angle: {report['picture']}")
+
+
+def _print_robust(found: dict[str, Any]) -> None:
+    used, attacks, placed = found["settings"], found["attacks"], found["spatial"]
+    severities = range(1, 1 + len(next(iter(found["corruptions"].values()))["accuracy"]))
+    _print_table(
+        [f"{counted(found['images'], 'image')}, corrupted", *(f"severity {n}" for n in severities)],
+        [
+            [name.replace("_", " "), *(f"{share:.1%}" for share in row["accuracy"])]
+            for name, row in found["corruptions"].items()
+        ],
+    )
+    typer.echo(
+        f"accuracy {found['accuracy']:.1%} as they are, {found['corrupted_accuracy']:.1%} on average over "
+        "all corruptions"
+    )
+    typer.echo(
+        f"accuracy {placed['accuracy']:.1%} of {counted(placed['images'], 'image')}, "
+        f"{placed['worst_rotated_accuracy']:.1%} at the worst of {placed['angles']} angles, "
+        f"{placed['worst_accuracy']:.1%} with shifts of {placed['shift_pixels']} pixels as well"
+    )
+    _print_table(
+        [
+            f"{counted(attacks['images'], 'image')}, attacked",
+            *("epsilon 0", *(f"{255 * epsilon:g}/255" for epsilon in attacks["epsilons"])),
+        ],
+        [
+            [name, *(f"{share:.1%}" for share in (attacks["accuracy"], *attacks[key]))]
+            for name, key in (("FGSM", "fgsm"), (f"PGD, {used['curve_steps']} steps", "short_pgd"))
+        ],
+    )
+    restarts = f"{used['steps']} steps, {used['restarts']} starts"
+    names = {
+        "fgsm": "FGSM",
+        "random_search": f"random search, {used['tries']} tries",
+        "pgd": f"PGD, {restarts}",
+        "apgd_ce": f"APGD, cross-entropy, {used['steps']} steps",
+        "apgd_dlr": f"APGD, DLR, {used['steps']} steps",
+        "square": f"square attack, {used['queries']} queries",
+        "ensemble": "APGD and square attack together",
+    }
+    _print_table(
+        [f"attacked with epsilon {255 * attacks['epsilon']:g}/255", "accuracy"],
+        [[text, f"{attacks['strong'][key]:.1%}"] for key, text in names.items()],
+    )
+    masking = found["gradient_masking"]
+    typer.echo(
+        f"suspicious, do not believe the attacks: {'; '.join(masking['reasons'])}"
+        if masking["suspicious"]
+        else "gradients seem real: no attack without them is stronger"
+    )
+    if found["picture"] is not None:
+        typer.echo(f"accuracy against severity and epsilon: {found['picture']}")
+
+
+def _print_trust(found: dict[str, Any]) -> None:
+    promised, wrong = found["error_rate"], found["error_if_sure"]
+    asked = f"{found['coverage']:.0%} asked for"
+    rows = {
+        f"calibration error (temperature {found['temperature']:.2f})": "calibration_error",
+        "calibration error before": "calibration_error_before",
+        f"right class reaches the threshold ({asked})": "threshold_coverage",
+        f"right class is in the set (mean size {found['set_size']:.2f})": "set_coverage",
+        "answers that are sure": "sure",
+        "unsure: the probability is too low": "unsure",
+        "unlike the training images": "unlike",
+    }
+    promise = "no promise" if promised is None else f"at most {promised:.0%} promised"
+    _print_table(
+        [f"trust, from {counted(found['held_out_images'], 'validation image')}", "share"],
+        [
+            *([text, f"{found[key]:.1%}"] for text, key in rows.items()),
+            [f"sure and wrong ({promise})", "-" if wrong is None else f"{wrong:.1%}"],
+        ],
+    )
+    if found["picture"] is not None:
+        typer.echo(f"accuracy against probability: {found['picture']}")
 
 
 def _heading(key: str) -> str:

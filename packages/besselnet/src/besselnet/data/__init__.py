@@ -22,7 +22,7 @@ from besselnet.data._augment import (
 )
 from besselnet.data._batches import Batches
 from besselnet.data._decode import decode_image, iter_images, resize_images, resize_masks
-from besselnet.data._download import Download
+from besselnet.data._download import Download, fetch_file
 from besselnet.data._files import cache_folder
 from besselnet.data._frame import frames_are_full, ground_colour
 from besselnet.data._imageset import ImageSet, Provenance, Splits, Task
@@ -37,7 +37,25 @@ from besselnet.data._registry import (
     register_data,
     resolve_reading,
 )
+from besselnet.data._segments import (
+    Files,
+    Held,
+    Members,
+    Rows,
+    Segment,
+    cut_segments,
+    hold_contents,
+    read_contents,
+    read_segments,
+)
 from besselnet.data._shards import ShardBatches
+from besselnet.data._sources import (
+    ImageSource,
+    Listing,
+    check_sources,
+    list_sources,
+    open_sources,
+)
 from besselnet.data._split import divide, fold_splits, split_indices, strata, stratified_split
 from besselnet.data._stored import Pixels, StoredImages, row_hashes
 
@@ -53,12 +71,19 @@ __all__ = [
     "DataSource",
     "Download",
     "Erase",
+    "Files",
+    "Held",
     "ImageSet",
+    "ImageSource",
+    "Listing",
+    "Members",
     "Pixels",
     "Provenance",
     "Reflect",
     "Rotate",
+    "Rows",
     "Scale",
+    "Segment",
     "ShardBatches",
     "Shift",
     "Splits",
@@ -66,20 +91,28 @@ __all__ = [
     "Stretch",
     "Task",
     "cache_folder",
+    "check_sources",
+    "cut_segments",
     "data_options",
     "data_source",
     "decode_image",
     "divide",
     "fetch_data",
+    "fetch_file",
     "fold_splits",
     "frames_are_full",
     "ground_colour",
+    "hold_contents",
     "image_files",
     "instance_classes",
     "iter_images",
     "list_data",
+    "list_sources",
     "load_data",
     "make_augmentation",
+    "open_sources",
+    "read_contents",
+    "read_segments",
     "reading_options",
     "register_data",
     "resize_images",

@@ -9,6 +9,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -117,7 +118,9 @@ class ImageCache:
     def write_size(self, side: int, fitted: str) -> None:
         """Keep the side that was chosen for the images: choosing takes the header of every file."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._size_path(), {"side": side, "fitted": fitted})
+        # Else another process takes the file under way for a leftover.
+        with self._lock():
+            write_json(self._size_path(), {"side": side, "fitted": fitted})
 
     def load(self, side: int, resize: Resize, how: Mapping[str, Any], *, retry: bool) -> Contents:
         """The images at `side` pixels; pieces that are missing are made.
@@ -129,7 +132,7 @@ class ImageCache:
         length = max(1, _PIECE_BYTES // (_COLOURS * side**2))
         recipe = repr((_FORMAT, side, resize, sorted(how.items()))).encode()
         pieces, places = [], []
-        with file_lock(self.folder / ".lock"), progress_bar("images") as show:
+        with self._lock(), progress_bar("images") as show:
             remove_leftovers(self.folder)
             for start in range(0, len(self._paths), length):
                 show(f"decoding into {self.folder}", start, len(self._paths))
@@ -148,6 +151,9 @@ class ImageCache:
             images = StoredImages(_made_alike(kept))
         largest = max(piece.largest for piece in pieces)
         return Contents(images, torch.cat(places), failures, largest)
+
+    def _lock(self) -> AbstractContextManager[None]:
+        return file_lock(self.folder / ".lock")
 
     def _size_path(self) -> Path:
         return self.folder / f"size-{_hexadecimal(self._identities.tobytes())}.json"

@@ -29,7 +29,7 @@ class Download:
     checksum: str
 
 
-def fetch(download: Download, folder: Path) -> Path:
+def fetch_file(download: Download, folder: Path) -> Path:
     """The path of the file in `folder`, downloaded if it is not there.
 
     A file bears its final name only after its checksum was found right. An interrupted download
@@ -71,7 +71,7 @@ def obtain_file(
         return path
     if root is not None or download is None:
         raise missing(name, root or cache_folder() / name, " or ".join(file_names))
-    return fetch(download, cache_folder() / name)
+    return fetch_file(download, cache_folder() / name)
 
 
 def verify(download: Download, folder: Path) -> Path:

@@ -1,6 +1,5 @@
 """Many image files -> one tensor, and what happens to those that cannot be read."""
 
-import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from torch import Tensor
 
-from besselnet._pixels import SUFFIXES, check_reading, counted, option_hint, read_size
+from besselnet._pixels import check_reading, counted, option_hint, read_size
 from besselnet.checks import check_choice
 from besselnet.data._cache import Cache, Contents, ImageCache, reason_for_disk
 from besselnet.data._decode import Decoded, Resize, decode_files, warn_of_dark_images
@@ -77,20 +76,6 @@ def read_files(
     if how["bits"] is None:
         warn_of_dark_images(found.largest, _CALLER)
     return Loaded(found.images, found.places, fitted, stored)
-
-
-def image_names(folder: Path) -> list[str]:
-    """The paths of `image_files`, in their order, as texts: a fifth of the memory."""
-    found = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            os.path.join(place, name)
-            for name in names
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
-        ]
-    # As paths are sorted: part by part.
-    return sorted(found, key=lambda path: os.path.normcase(path).replace(os.sep, "\0"))
 
 
 def header_sizes(

@@ -16,7 +16,7 @@ from besselnet.checks import (
     check_seed,
 )
 from besselnet.data._decode import Resize
-from besselnet.data._download import Download, fetch, verify
+from besselnet.data._download import Download, fetch_file, verify
 from besselnet.data._files import cache_folder
 from besselnet.data._imageset import Splits
 from besselnet.data._split import check_shares
@@ -187,5 +187,5 @@ def fetch_data(name: str) -> list[Path]:
     paths = []
     for download in source.downloads:
         present = (folder / download.name).exists()
-        paths.append(verify(download, folder) if present else fetch(download, folder))
+        paths.append(verify(download, folder) if present else fetch_file(download, folder))
     return paths

@@ -16,7 +16,8 @@ from besselnet.data._augment import Augmentation
 from besselnet.data._batches import augmented_share, check_share, place_generator
 from besselnet.data._decode import Resize, decode_image, resize_images
 from besselnet.data._imageset import as_floats
-from besselnet.data._tar import Sample, expand_shards, read_shard
+from besselnet.data._sources import TarSource, check_sources, open_sources
+from besselnet.data._tar import Sample, iter_samples
 from besselnet.untrusted import parse_json, reading
 
 T = TypeVar("T")
@@ -42,7 +43,8 @@ class ShardBatches:
     - process `rank` of `world_size` decodes its share of the common batch; each reads all shards.
 
     Args:
-        shards: paths, or addresses that fsspec opens; ``train-{000..146}.tar`` stands for 147.
+        shards: tar archives, as `open_sources` takes them: paths, patterns, addresses that fsspec opens;
+            ``train-{000..146}.tar`` stands for 147.
         batch_size: of the common batch.
         classes: names of the classes.
         image_size: side in pixels; `resize` says how images come to it, `channels` is 1 or 3.
@@ -68,15 +70,13 @@ class ShardBatches:
     decoding: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._shards = expand_shards(self.shards)
-        if not self._shards:
-            raise ValueError("shards=[]: must name at least one")
+        self._shards = _find_shards(self.shards)
         check_count("buffer", self.buffer)
         check_seed(self.seed)
         check_share(self.batch_size, self.rank, self.world_size)
         self._numbers = {name: number for number, name in enumerate(self.classes)}
         if self.images is None:
-            self.images = sum(1 for shard in self._shards for _ in read_shard(shard))
+            self.images = sum(1 for shard in self._shards for _ in iter_samples(shard))
         self._total = check_count("images", self.images, least=self.world_size)
         self.device = torch.device(self.device)
         self.set_epoch(0)
@@ -116,7 +116,7 @@ class ShardBatches:
         samples = (
             self._labelled(sample)
             for number in numbers.tolist()
-            for sample in read_shard(self._shards[number])
+            for sample in iter_samples(self._shards[number])
         )
         return _mixed(samples, self.buffer, generator) if self.shuffle else samples
 
@@ -165,6 +165,19 @@ class ShardBatches:
         )
         with reading(sample.name):
             return as_floats(resize_images(image[None], self.image_size, self.resize))[0]
+
+
+def _find_shards(shards: str | Path | Sequence[str | Path]) -> list[str]:
+    places = [shards] if isinstance(shards, str | Path) else shards
+    check_sources(places)
+    found = []
+    for source in open_sources(places):
+        if not isinstance(source, TarSource):
+            raise ValueError(f"shards={shards!r}: must be tar archives, and has {source.name}")
+        found.append(source.place)
+    if not found:
+        raise ValueError(f"shards={shards!r}: must name at least one tar archive")
+    return found
 
 
 def _mixed(samples: Iterator[T], buffer: int, generator: torch.Generator) -> Iterator[T]:

@@ -1,20 +1,90 @@
-"""Tar shards in the layout of WebDataset: files that follow each other and share a name are one sample."""
+"""Tar archives, read member by member; in the layout of WebDataset, a few members are one sample."""
 
-import re
+import gzip
 import tarfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, BinaryIO, NamedTuple
 
-from besselnet._pixels import needed
-from besselnet.untrusted import check_file, reading
+from besselnet.data._stored_arrays import is_remote, open_binary
+from besselnet.untrusted import MOST_BYTES, reading
 
-# Zeros that end an archive: two blocks.
-_END = 1024
-# Bytes of one file in a shard.
-_LARGEST = 256_000_000
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+
+
+class Member(NamedTuple):
+    """A member of an archive that is no folder; `file` is the archive, unpacked."""
+
+    name: str
+    start: int
+    size: int
+    is_plain: bool
+    file: Any
+
+    @property
+    def can_read(self) -> bool:
+        return self.is_plain and self.size <= MOST_BYTES
+
+    def read(self) -> bytes:
+        """The content; a link, a device, a sparse, very large or cut off file ends in one line."""
+        if not self.is_plain:
+            raise ValueError(f"{self.name}: must be a plain file, no link, device or sparse file")
+        if self.size > MOST_BYTES:
+            raise ValueError(
+                f"{self.name}: has {self.size:,} bytes, must have at most {MOST_BYTES:,}"
+            )
+        self.file.seek(self.start)
+        return whole_member(self.name, self.file.read(self.size), self.size)
+
+
+def whole_member(name: str, content: bytes, size: int) -> bytes:
+    """What was read of an archive, unless that is less than it should have."""
+    if len(content) < size:
+        raise ValueError(
+            f"{name}: the archive is cut off: {len(content):,} of {size:,} bytes are there"
+        )
+    return content
+
+
+def can_seek(archive: str) -> bool:
+    """Whether other processes can read single members, by their place in the archive."""
+    return not archive.endswith("gz") and not is_remote(archive)
+
+
+def iter_members(archive: str) -> Iterator[Member]:
+    """The members of an archive, local or remote, in their order, without folders and hidden files.
+
+    An archive that is damaged or cut off ends in one line that names it, after the members before that.
+    """
+    with reading(archive), ExitStack() as stack:
+        plain = stack.enter_context(open_binary(archive))
+        packed = archive.endswith("gz")
+        unpacked: Any = stack.enter_context(gzip.GzipFile(fileobj=plain)) if packed else plain
+        file: Any = _Remembering(unpacked)
+        opened: Any = stack.enter_context(tarfile.open(fileobj=file, mode="r:"))
+        while (found := opened.next()) is not None:
+            # Else the archive keeps all of them.
+            opened.members.clear()
+            if not found.isdir() and not found.name.rpartition("/")[2].startswith("."):
+                is_plain = found.isfile() and not found.issparse()
+                yield Member(found.name, found.offset_data, found.size, is_plain, file)
+        if file.last.strip(b"\0") or len(file.last) < tarfile.BLOCKSIZE:
+            raise ValueError("the archive is cut off or damaged: its end is missing")
+
+
+class _Remembering:
+    """A file that remembers what was read last: of a complete archive, a block of zeros.
+
+    tarfile takes everything else that is no header for the end, too.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.last, self._file = b"", file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        self.last = self._file.read(size)
+        return self.last
 
 
 class Sample(NamedTuple):
@@ -24,104 +94,21 @@ class Sample(NamedTuple):
     files: dict[str, bytes]
 
 
-def expand_shards(shards: str | Path | Sequence[str | Path]) -> list[str]:
-    """Paths and addresses one by one: ``train-{000..146}.tar`` stands for 147 of them."""
-    listed = [shards] if isinstance(shards, str | Path) else shards
-    found: list[str] = []
-    for shard in map(str, listed):
-        numbers = _RANGE.search(shard)
-        if numbers is None:
-            found.append(shard)
-            continue
-        first, last = numbers.groups()
-        names = (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
-        for name in names:
-            found += expand_shards(shard[: numbers.start()] + name + shard[numbers.end() :])
-    return found
-
-
-def read_shard(shard: str) -> Iterator[Sample]:
-    """The samples of a shard in their order, read from its start to its end.
-
-    `shard` is a path, or an address (``s3://...``) that fsspec opens. A shard that ends too early, holds
-    anything but files and folders, or a file of more than 256 MB ends in one line that names it.
-    """
+def iter_samples(archive: str) -> Iterator[Sample]:
+    """The samples of an archive: members that follow each other and share a name, up to its first dot."""
     sample: Sample | None = None
-    for path, content in _files(shard):
-        stem, suffix = _parted(path)
-        name = f"{shard}: {stem}"
+    for member in iter_members(archive):
+        folder, slash, last = member.name.rpartition("/")
+        stem, _, suffix = last.lower().partition(".")
+        name = f"{archive}: {folder}{slash}{last[: len(stem)]}"
         if sample is not None and sample.name != name:
             yield sample
             sample = None
         if sample is None:
             sample = Sample(name, {})
         if suffix in sample.files:
-            raise ValueError(f"{shard}: holds {path!r} twice")
-        sample.files[suffix] = content
+            raise ValueError(f"{archive}: holds {member.name!r} twice")
+        with reading(archive):
+            sample.files[suffix] = member.read()
     if sample is not None:
         yield sample
-
-
-def _files(shard: str) -> Iterator[tuple[str, bytes]]:
-    with _opened(shard) as stream, reading(shard):
-        watched: Any = _Watched(stream)
-        # As a stream: members are read one after the other, and nothing is looked for.
-        with tarfile.open(fileobj=watched, mode="r|") as archive:
-            while (member := archive.next()) is not None:
-                # All that were read are kept otherwise.
-                archive.members.clear()  # type: ignore[attr-defined]
-                content = _content(archive, member)
-                if content is not None:
-                    yield member.name, content
-        watched.check_end()
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
-    if member.isdir():
-        return None
-    if not member.isreg():
-        raise ValueError(f"{member.name!r} is a link or device, must be a file")
-    if member.size > _LARGEST:
-        raise ValueError(f"{member.name!r} has {member.size:,} bytes, must be at most {_LARGEST:,}")
-    file = archive.extractfile(member)
-    assert file is not None  # a regular file
-    return file.read()
-
-
-def _parted(path: str) -> tuple[str, str]:
-    """The name of the sample, up to the first dot behind the folders, and the suffix."""
-    folder, slash, name = path.rpartition("/")
-    stem, _, suffix = name.partition(".")
-    return folder + slash + stem, suffix.lower()
-
-
-@contextmanager
-def _opened(shard: str) -> Iterator[IO[bytes]]:
-    if "://" in shard:
-        with reading(shard):
-            opened = needed("fsspec", "reading shards by an address", "remote").open(shard, "rb")
-        with opened as file:
-            yield file
-        return
-    check_file(shard)
-    with open(shard, "rb") as file:
-        yield file
-
-
-class _Watched:
-    """A stream whose last bytes are remembered: those of a whole archive are zeros."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._tail = stream, b""
-
-    def read(self, size: int = -1) -> Any:
-        content = self._stream.read(size)
-        self._tail = (self._tail + content)[-_END:]
-        return content
-
-    def check_end(self) -> None:
-        """Refuse an archive that was cut off between two members, which tarfile takes for its end."""
-        while self.read(1 << 20):
-            pass
-        if self._tail != bytes(_END):
-            raise ValueError("ends too early: the end of the archive is missing")

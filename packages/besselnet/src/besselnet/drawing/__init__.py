@@ -9,12 +9,14 @@ from besselnet.drawing._networks import (
     draw_filters,
     draw_folds,
     draw_rates,
+    draw_reliability,
     draw_rotated,
     draw_values,
     layer_outputs,
     learned_filters,
     strongest_maps,
 )
+from besselnet.drawing._robust import draw_robust
 from besselnet.drawing._style import (
     DIVERGING,
     GREY,
@@ -51,6 +53,8 @@ __all__ = [
     "draw_folds",
     "draw_overlays",
     "draw_rates",
+    "draw_reliability",
+    "draw_robust",
     "draw_rotated",
     "draw_rotated_masks",
     "draw_values",

@@ -20,7 +20,7 @@ from besselnet.drawing._style import (
     show,
     write_figure,
 )
-from besselnet.nn import BesselConv2d, evaluating
+from besselnet.nn import BesselConv2d, activation_maps, evaluating
 
 # Of classes beside a confusion matrix; of more, every second, third, ... is named.
 MOST_NAMES = 60
@@ -127,6 +127,28 @@ def draw_values(
     write_figure(path, figure)
 
 
+def draw_reliability(path: str | Path, results: Mapping[str, Any]) -> None:
+    """Accuracy against the probability of answers, a picture for each named `robust.Reliability`."""
+    side = WIDTH / 2
+    figure = new_figure(side + 0.2, side * len(results))
+    for number, (axes, (name, result)) in enumerate(
+        zip(figure.subplots(1, len(results)), results.items())
+    ):
+        some = result.images > 0
+        axes.axline((0, 0), slope=1, color="0.6", lw=1)
+        axes.bar(
+            (np.arange(len(some)) + 0.5)[some] / len(some),
+            result.accuracy[some],
+            width=1 / len(some),
+            color=line_style(number).color,
+            edgecolor="white",
+            alpha=0.8,
+        )
+        title = f"{name}: calibration error {result.error:.1%}"
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability", ylabel="accuracy", title=title)
+    write_figure(path, figure)
+
+
 def draw_rates(
     path: str | Path, rates: Sequence[float], losses: Sequence[float], suggestion: float
 ) -> None:
@@ -190,19 +212,8 @@ def learned_filters(model: nn.Module) -> Tensor | None:
 
 def layer_outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
     """What each activation layer of ``model`` gives for images (N, C, H, W): (N, channels, h, w)."""
-    found: list[Tensor] = []
-    hooks = [
-        module.register_forward_hook(lambda _module, _inputs, output: found.append(output))
-        for module in model.modules()
-        if isinstance(module, (nn.ReLU, nn.Softsign, nn.Tanh))
-    ]
-    try:
-        with evaluating(model):
-            model(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
+    with evaluating(model):
+        return activation_maps(model, images)[1]
 
 
 def strongest_maps(model: nn.Module, images: Tensor) -> list[Tensor]:

@@ -16,12 +16,18 @@ from besselnet.export._runtime import OnnxNetwork
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer for one file: a class and its probability, or an error."""
+    """The answer for one file: a class and its probability, or an error.
+
+    Of runs that know when they can be trusted (`besselnet.robust`), `sure` is "yes", "unsure" or "unlike",
+    and `set` has the classes that the image may have, with semicolons between them.
+    """
 
     image: str
     label: str | None = None
     probability: float | None = None
     error: str | None = None
+    sure: str | None = None
+    set: str | None = None
 
     @classmethod
     def answer(cls, image: Path, label: str, probability: float) -> "Prediction":

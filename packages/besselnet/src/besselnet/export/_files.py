@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,6 +16,7 @@ from besselnet.atomic import write_together
 from besselnet.checks import check_choice, check_number
 from besselnet.export import _parity as parity
 from besselnet.export._layers import count_forms, to_ordinary
+from besselnet.export._maps import WithMaps
 from besselnet.export._onnx import onnx_bytes
 from besselnet.export._plain import plain_source, to_plain
 from besselnet.export._program import (
@@ -76,7 +78,9 @@ def export_model(
     bits: int | None = None,
     page: int | None = None,
     max_pixels: int | None = None,
+    temperature: float = 1.0,
     int8: bool = False,
+    maps: bool = False,
     bound: float = parity.BOUND,
 ) -> ExportReport:
     """Write a network to a file that runs without besselnet.
@@ -94,7 +98,11 @@ def export_model(
         real: whether they are images of the kind that the network is for, or random ones for want of them.
         classes: names of the classes, for whoever uses the file.
         resize, bits, page, max_pixels: how image files are to be read, as by ``besselnet.data.load_data``.
+        temperature: by which logits are divided for probabilities (`besselnet.robust.fit_temperature`). The
+            file says so; its logits are the network's.
         int8: for "onnx", 8-bit weights and activations, whose ranges are taken from `images`.
+        maps: for "onnx", further outputs ``maps1``, ``maps2``, ...: the feature maps (N, channels, h, w) of
+            the last activation at each resolution.
         bound: on the difference of the logits, relative to the largest of them or to 1.
     """
     check_choice("to", to, TARGETS)
@@ -103,15 +111,24 @@ def export_model(
         raise ValueError(f"path={str(path)!r}: must end in {SUFFIXES[to]} for to={to!r}")
     if int8 and to != "onnx":
         raise ValueError(f"int8=True: must be False for to={to!r}; it is for to='onnx'")
+    if maps and (to != "onnx" or int8):
+        raise ValueError(
+            f"maps=True: must be False for to={to!r}, int8={int8}; it is for to='onnx'"
+        )
     check_number("bound", bound, least=0)
+    check_number("temperature", temperature, above=0)
     if images.ndim != 4 or not len(images):
         raise ValueError(f"images of shape {tuple(images.shape)}: must be (N, C, H, W) with N >= 1")
     images = images.detach().float().cpu()
     reading = {"resize": resize, "bits": bits, "page": page, "max_pixels": max_pixels}
-    facts = describe(model, images, classes) | reading
+    facts = describe(model, images, classes) | reading | {"temperature": temperature}
     any_size = takes_other_sizes(to_ordinary(model, "direct"), images)
-    write = {"onnx": _to_onnx, "torch-export": _to_program, "plain": _to_plain}[to]
-    exported = write(model, images, any_size, facts)
+    write: dict[str, Callable[..., _Exported]] = {
+        "onnx": partial(_to_onnx, maps=maps),
+        "torch-export": _to_program,
+        "plain": _to_plain,
+    }
+    exported = write[to](model, images, any_size, facts)
     found = parity.differences(model, exported.network, images, real, any_size)
     parity.check(found, bound, path.name)
     contents, agreement, apart = exported.contents, None, None
@@ -147,10 +164,12 @@ def describe(model: nn.Module, images: Tensor, classes: Sequence[str]) -> dict[s
 
 
 def _to_onnx(
-    model: nn.Module, images: Tensor, any_size: bool, facts: Mapping[str, Any]
+    model: nn.Module, images: Tensor, any_size: bool, facts: Mapping[str, Any], maps: bool
 ) -> _Exported:
     ordinary = to_ordinary(model)
-    content = onnx_bytes(export_program(ordinary, images, any_size), facts)
+    shown = WithMaps(ordinary, images) if maps else ordinary
+    count = len(shown.places) if isinstance(shown, WithMaps) else 0
+    content = onnx_bytes(export_program(shown, images, any_size), facts, count)
     return _Exported({".onnx": content}, _onnx_network(content), count_forms(ordinary))
 
 

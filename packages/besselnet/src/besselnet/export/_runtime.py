@@ -2,7 +2,7 @@
 
 What the network is, takes and answers is in the file itself, as JSON under the key ``besselnet`` of its
 metadata: what ``besselnet.models.network_config`` says of it, whether its logits are of images or of pixels
-(``answers``), and how image files are to be read.
+(``answers``), how image files are to be read, and the ``temperature`` of its probabilities.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from besselnet._pixels import RESIZES, Array, check_reading
-from besselnet.checks import LARGEST_SIDE, check_choice, check_count
+from besselnet.checks import LARGEST_SIDE, check_choice, check_count, check_number
 from besselnet.untrusted import check_file, check_keys, parse_json, reading
 
 METADATA_KEY = "besselnet"
@@ -112,6 +112,7 @@ class OnnxNetwork:
             check_choice("resize", facts["resize"], RESIZES)
             how = {key: facts.get(key) for key in ("bits", "page", "max_pixels")}
             check_reading(**how)
+            check_number("temperature", facts.setdefault("temperature", 1.0), above=0)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
         return dict(facts)
@@ -135,8 +136,11 @@ class OnnxNetwork:
         return logits
 
     def probabilities(self, images: Array) -> Array:
-        """Images (N, C, H, W), floats in [0, 1], to probabilities of the shape of `logits`."""
-        logits = self.logits(images)
+        """Images (N, C, H, W), floats in [0, 1], to probabilities of the shape of `logits`.
+
+        They are calibrated where the file has the temperature for it.
+        """
+        logits = self.logits(images) / np.float32(self.facts["temperature"])
         # Of logits that are not finite, NaN.
         with np.errstate(invalid="ignore"):
             raised = np.exp(logits - logits.max(1, keepdims=True))

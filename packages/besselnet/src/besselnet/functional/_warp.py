@@ -1,4 +1,4 @@
-"""Sample images through affine maps: rotation, reflection, scale and shift in one step.
+"""Sample images through affine maps, and elastic ones: rotation, reflection, scale and shift in one step.
 
 An image is a function on the plane. `interpolation` says which function stands for the pixels, and
 the new image is that function read at the mapped pixel centres:
@@ -46,6 +46,7 @@ def warp_images(
     matrices: torch.Tensor,
     interpolation: Interpolation = "cubic",
     border: Border = "zeros",
+    displacements: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Each image read through its own affine map.
 
@@ -53,6 +54,7 @@ def warp_images(
     pixel at (x, y), counted from the centre to the right and downwards, shows what the original has at
     ``matrices @ (x, y, 1)``. To map by A and then by B, give the product A B (of the matrices with a
     third row 0 0 1). Rotations are `rotation_matrices`; those by quarter turns are exact to rounding.
+    `displacements` (N, 2, H, W), to the right and downwards in pixels, are added to the places that are read.
     Floating point is linear in the pixels and not cut; uint8 is rounded and cut to 0..255.
     """
     check_choice("interpolation", interpolation, INTERPOLATIONS)
@@ -65,11 +67,18 @@ def warp_images(
         raise ValueError(
             f"matrices have shape {tuple(matrices.shape)}: must be ({len(images)}, 2, 3)"
         )
+    height, width = images.shape[2:]
+    if displacements is not None and displacements.shape != (len(images), 2, height, width):
+        raise ValueError(
+            f"displacements have shape {tuple(displacements.shape)}: must be "
+            f"({len(images)}, 2, {height}, {width})"
+        )
     if len(images) == 0:
         return images.clone()
-    height, width = images.shape[2:]
     pixels = images if images.is_floating_point() else images.float()
     x, y = _source_points(matrices, height, width, pixels)
+    if displacements is not None:
+        x, y = x + displacements[:, 0].to(x), y + displacements[:, 1].to(y)
     if border == "reflect":
         x, y = _fold(x, width), _fold(y, height)
     if interpolation == "cubic":

@@ -5,6 +5,7 @@ from besselnet.nn._conv import BesselConv2d
 from besselnet.nn._eval_mode import evaluating
 from besselnet.nn._field import FIELDS, Field, FieldOfView
 from besselnet.nn._fold import fold_batch_norm
+from besselnet.nn._maps import activation_maps
 from besselnet.nn._norm import AttentiveNorm2d
 from besselnet.nn._pool import BlurPool2d
 from besselnet.nn._sizes import (
@@ -31,6 +32,7 @@ __all__ = [
     "SizeReport",
     "Softsign",
     "Upsample2d",
+    "activation_maps",
     "check_size",
     "evaluating",
     "exact_sizes",

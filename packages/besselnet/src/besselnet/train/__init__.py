@@ -28,6 +28,7 @@ if _missing:
         f"besselnet.train needs {', '.join(_missing)}: pip install 'besselnet[train]'"
     )
 
+from besselnet.train._answers import feature_columns
 from besselnet.train._config import (
     DataConfig,
     ModelConfig,
@@ -58,6 +59,7 @@ from besselnet.train._folds import (
     wilson_interval,
 )
 from besselnet.train._history import History
+from besselnet.train._in_flight import default_workers
 from besselnet.train._mirror import MirrorTrial, try_mirror_images
 from besselnet.train._predict import (
     Prediction,
@@ -76,6 +78,7 @@ from besselnet.train._progress import ProgressLog, in_words, watched
 from besselnet.train._rates import RateCurve, find_learning_rate, find_run_rate
 from besselnet.train._recommend import Recommendation, recommend_config, recommend_settings
 from besselnet.train._report import evaluate_run, inspect_run
+from besselnet.train._robust import RobustSettings, evaluate_robust
 from besselnet.train._run import (
     Run,
     build_model,
@@ -92,6 +95,7 @@ from besselnet.train._scores import (
     Result,
     ValueEvaluation,
 )
+from besselnet.train._shards import ShardsReport, predict_shards
 from besselnet.train._speed import Speed, Timing, measure_speed, time_in_turns
 from besselnet.train._tasks import (
     Classify,
@@ -127,10 +131,12 @@ __all__ = [
     "Recommendation",
     "Regress",
     "Result",
+    "RobustSettings",
     "RotatedEvaluation",
     "Run",
     "RunConfig",
     "Segment",
+    "ShardsReport",
     "Speed",
     "StopRequest",
     "Timing",
@@ -140,12 +146,15 @@ __all__ = [
     "changed_settings",
     "choose_device",
     "default_folder",
+    "default_workers",
     "describe_environment",
     "describe_settings",
     "digest_images",
     "evaluate",
+    "evaluate_robust",
     "evaluate_rotated",
     "evaluate_run",
+    "feature_columns",
     "find_learning_rate",
     "find_run_rate",
     "fit",
@@ -163,6 +172,7 @@ __all__ = [
     "predict",
     "predict_masks",
     "predict_rows",
+    "predict_shards",
     "read_config",
     "read_folds_config",
     "read_run_config",

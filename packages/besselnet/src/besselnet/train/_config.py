@@ -58,6 +58,10 @@ class TrainConfig:
     class_weights: Literal["balanced"] | tuple[float, ...] | None = _setting(
         None, '"balanced" (inverse class frequency), or one weight per class; unset: all equal'
     )
+    adversarial: float | None = _setting(
+        None,
+        "train on images changed by up to this much a pixel (0 to 1), where the loss is high; unset: off",
+    )
     ema_decay: float | None = _setting(
         None, "decay of a moving average of the weights, used for evaluation and as the result"
     )
@@ -95,6 +99,8 @@ class TrainConfig:
             check_number("clip_norm", self.clip_norm, above=0)
         if self.ema_decay is not None:
             check_number("ema_decay", self.ema_decay, above=0, below=1)
+        if self.adversarial is not None:
+            check_number("adversarial", self.adversarial, least=0, most=1)
         check_seed(self.seed)
         if isinstance(self.class_weights, tuple):
             if not self.class_weights:

@@ -8,7 +8,6 @@ one (on the same number of the same processors).
 
 import logging
 import math
-import random
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -17,11 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from besselnet.locking import hold_folder
+from besselnet.train._adversarial import check_adversarial
 from besselnet.train._checkpoint import (
     Checkpoint,
     check_group,
@@ -39,6 +38,7 @@ from besselnet.train._optimise import MovingAverage, learning_rate, make_optimiz
 from besselnet.train._pace import training_pace
 from besselnet.train._process import Interrupted, StopRequest, launch
 from besselnet.train._progress import ProgressLog
+from besselnet.train._seeding import seed_generators
 from besselnet.train._sized import SizedBatches
 from besselnet.train._tasks import Classify, LearningTask
 from besselnet.train._together import SharedForward
@@ -88,7 +88,8 @@ def fit(
         train_batches: any iterable of (images, labels) with a length. To resume exactly, its order
             may depend on `set_epoch` and on the global random generators, on nothing else.
         val_batches: evaluated after each epoch; None for no validation.
-        config: see `TrainConfig`. Its `batch_size` is for whoever builds the batches.
+        config: see `TrainConfig`. Its `batch_size` is for whoever builds the batches. With `adversarial`,
+            images must lie in [0, 1].
         folder: gets the checkpoint, metrics.csv, log.txt; None writes nothing. One process at a time.
         resume: continue from the checkpoint in `folder`, or from the start if there is none yet.
         fabric: the processes to train on, from `launch`, needed for more than one: each must then
@@ -123,6 +124,7 @@ def fit(
         raise ValueError(
             f"monitor={config.monitor!r}: must be {' or '.join(map(repr, monitors))} for {task.labels}"
         )
+    check_adversarial(config, task)
     criterion = task.criterion(config, labels)
     place = Path(folder) if folder is not None and fabric.is_global_zero else None
     quiet = quiet or not fabric.is_global_zero
@@ -262,13 +264,13 @@ class _Training:
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(epoch)
         device, seed = self.fabric.device, self.config.seed
-        _seed_generators(device, seed, epoch, 0, 0)
+        seed_generators(device, seed, epoch, 0, 0)
         pick = getattr(batches, "__getitem__", None)
         start = getattr(batches, "iter_from", None)
         iterator = start(first) if start else iter(batches)
         # Batches that neither have an index nor start anywhere must be drawn again to be passed over.
         for index in range(first if pick or start else 0, len(batches)):
-            _seed_generators(device, seed, epoch, index + 1, self.fabric.global_rank)
+            seed_generators(device, seed, epoch, index + 1, self.fabric.global_rank)
             try:
                 images, labels = pick(index) if pick else next(iterator)
             except (StopIteration, IndexError):
@@ -474,17 +476,3 @@ class _Training:
                 "tensorboard=true needs TensorBoard: pip install 'besselnet[tensorboard]'"
             ) from None
         return SummaryWriter(self.folder / "tensorboard", purge_step=self.history.step + 1)
-
-
-def _seed_generators(device: torch.device, *place: int) -> None:
-    """Seed Python's, numpy's and torch's global generators for a place in the training."""
-    mixed = np.random.SeedSequence(place).generate_state(2)
-    random.seed(int(mixed[0]))
-    np.random.seed(mixed[0])
-    seed = int(mixed[0]) << 32 | int(mixed[1])
-    # Not torch.manual_seed: it keeps a traceback of each call for devices that are not in use.
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-    elif device.type == "mps":
-        torch.mps.manual_seed(seed)

@@ -75,7 +75,13 @@ def try_mirror_images(
     batches = make_batches(trial, seen, training=True)
     epochs = min(config.train.epochs, max(1, MOST_STEPS // len(batches)))
     settings = replace(
-        config.train, epochs=epochs, keep="last", patience=None, class_weights=None, accumulate=1
+        config.train,
+        epochs=epochs,
+        keep="last",
+        patience=None,
+        class_weights=None,
+        accumulate=1,
+        adversarial=None,
     )
     if not quiet:
         print("trial: do mirror images stay in their class? (data.augment=... decides without)")

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from besselnet.nn import evaluating
+from besselnet.train._adversarial import moved_against
 from besselnet.train._config import TrainConfig
 from besselnet.train._evaluate import device_of
 from besselnet.train._losses import Criterion
@@ -70,8 +71,9 @@ def training_pace(
         images, labels = (part.to(device) for part in pick(0))
         if announce is not None and numbers is not None:
             announce(numbers(0))
+        shown = moved_against(trial, images, labels, config, autocast)
         with autocast():
-            outputs = trial(images)
+            outputs = trial(shown)
         loss, weight = criterion(outputs, labels)
         (loss / weight).backward()
         optimizer.step()

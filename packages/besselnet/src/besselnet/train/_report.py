@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TextIO
 
-import torch
-
 from besselnet.checks import check_choice, check_count
 from besselnet.functional import VIEWS, View, hidden_colour
 from besselnet.masks import MaskAgreement, mask_agreement
@@ -23,7 +21,10 @@ from besselnet.train._evaluate import (
     with_objects,
 )
 from besselnet.train._progress import in_words, watched
+from besselnet.train._robust import MOST_ROBUST_IMAGES, robust_report
 from besselnet.train._run import Run, make_batches
+from besselnet.train._sample import sample_images
+from besselnet.train._trust import evaluate_trust, find_limits
 
 # More images than this change an accuracy by less than two points, and cost minutes for each thousand.
 MOST_IMAGES = 500
@@ -37,7 +38,10 @@ def evaluate_run(
     untrained: bool = False,
     angles: int = 24,
     border: View = "disc",
-    most_images: int = MOST_IMAGES,
+    robust: bool = False,
+    most_images: int | None = None,
+    coverage: float | None = None,
+    error_rate: float | None = None,
     stream: TextIO | None = None,
 ) -> dict[str, Any]:
     """Test a trained network on the images kept for that: JSON values.
@@ -50,12 +54,25 @@ def evaluate_run(
         border: what rotated images have in their corners, "disc", "reflect" or "black": see
             `evaluate_rotated`.
         untrained: rotate for the network before training, too.
-        most_images: how many images to rotate at most, drawn at random, always the same ones; 0 for all.
+        robust: also corrupted and under attack, under the key ``"robust"``: see `evaluate_robust`. For
+            classes only. Finished parts are kept in `robust.json` of the run folder, and a second call goes
+            on from there; the curves are drawn into `robust.png`.
+        most_images: how many images to rotate or to corrupt at most, drawn at random, always the same ones; 0
+            for all, unset for 500 and 1000.
+        coverage, error_rate: what sets and sure answers promise, for classes (`besselnet.robust.Limits`);
+            unset: 95%, and what can be promised. The key ``"trust"`` tells how far it is kept, where the run
+            has a `Run.trust`; probability against accuracy is drawn into `reliability.png` of the run folder.
         stream: gets progress, and how long the rotations will take; None for neither.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
     check_choice("border", border, VIEWS)
-    check_count("most_images", most_images, least=0)
+    if most_images is not None:
+        check_count("most_images", most_images, least=0)
+    if robust and run.task != "classify":
+        raise ValueError(
+            f"robust=True: must be False for {run.learned.labels}: corruptions and attacks are for classes"
+        )
+    limits = find_limits(run.trust, coverage, error_rate)
     parts = run.load_images().parts()
     name = part or next(p for p in ("test", "val", "train") if p in parts)
     check_choice("part", name, list(parts))
@@ -64,6 +81,13 @@ def evaluate_run(
     result = evaluate(run.model, watched(batches, "testing", stream=stream), task=run.learned)
     result = with_objects(result, run.model, batches)
     report: dict[str, Any] = {"part": name, **result.to_dict(run.classes)}
+    if run.trust is not None and limits is not None:
+        judged = watched(batches, "judging", stream=stream)
+        chart = run.folder / "reliability.png"
+        report["trust"] = evaluate_trust(run.trust, limits, run.model, judged, chart)
+    if robust:
+        most = MOST_ROBUST_IMAGES if most_images is None else most_images
+        report["robust"] = robust_report(run, images, most, stream)
     if not rotated:
         return report
     from besselnet.drawing import attempt, draw_rotated, draw_rotated_masks
@@ -71,11 +95,10 @@ def evaluate_run(
     networks = {"trained": run.model}
     if untrained:
         networks["untrained"] = run.untrained_model().to(device_of(run.model))
-    share = "all"
-    if 0 < most_images < len(images):
-        share = f"{most_images} of {len(images)}, at random"
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-        images = images.select(order[:most_images].sort().values)
+    share, total = "all", len(images)
+    images = sample_images(images, MOST_IMAGES if most_images is None else most_images)
+    if len(images) < total:
+        share = f"{len(images)} of {total}, at random"
         batches = make_batches(run.config, images)
     how: dict[str, Any] = {"border": border, "interpolation": run.config.data.interpolation}
     if border == "disc":

@@ -5,6 +5,7 @@ environment.json  versions, kind of machine, seed, commit
 log.txt, metrics.csv
 checkpoint.safetensors   the state of the training, for resuming, and a digest of its images
 model/config.json, model/model.safetensors   the trained network (`besselnet.models.save_network`)
+model/trust.safetensors  for classes, with validation images: when its answers are sure (`besselnet.robust`)
 results.json      on the validation and the test images
 curves.png, confusion.png (for classes and masks), overlays.png (masks on images), values.png
 .lock             held by the process that writes all this
@@ -41,6 +42,8 @@ from besselnet.models import (
     read_network_config,
     save_network,
 )
+from besselnet.robust import Trust, load_trust, save_trust
+from besselnet.train._adversarial import check_adversarial
 from besselnet.train._config import (
     DataConfig,
     RunConfig,
@@ -64,6 +67,7 @@ from besselnet.train._process import (
     launch,
 )
 from besselnet.train._tasks import Classify, LearningTask, read_task, task_of
+from besselnet.train._trust import TRUST_COLUMNS, describe_trust, explain_no_trust, fit_run_trust
 from besselnet.untrusted import check_keys, read_json, reading
 
 
@@ -74,6 +78,7 @@ class Run:
     Attributes:
         in_channels, image_size, classes: what the network takes and what it answers.
         learned: the kind of its labels and answers.
+        trust: when its answers are sure; for classes, where there were validation images, else None.
     """
 
     folder: Path
@@ -83,11 +88,17 @@ class Run:
     image_size: int
     classes: tuple[str, ...]
     learned: LearningTask = field(default_factory=Classify)
+    trust: Trust | None = field(default=None, repr=False)
 
     @property
     def task(self) -> str:
         """What was learned: "classify", "segment", "regress" or "multilabel"."""
         return self.learned.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what `predict_rows` gives for each image, beside "image" and "error"."""
+        return self.learned.columns if self.trust is None else tuple(TRUST_COLUMNS)
 
     def untrained_model(self) -> nn.Module:
         """The network as it was before training, in eval mode, on the CPU."""
@@ -283,9 +294,33 @@ def _fill(config: RunConfig, folder: Path, images: Splits | None, resume: bool, 
         if results:
             tested = "test" if "test" in results else "val"
             task.draw(folder, results[tested], model, splits.parts()[tested])
+    trust = _fit_trust(config, folder, splits, model, quiet) if fabric.is_global_zero else None
     fabric.barrier()
     side = _side(config, train)
-    return Run(folder, config, model.eval(), train.channels, side, train.classes, task)
+    return Run(folder, config, model.eval(), train.channels, side, train.classes, task, trust)
+
+
+def _fit_trust(
+    config: RunConfig, folder: Path, splits: Splits, model: nn.Module, quiet: bool
+) -> Trust | None:
+    """The trust in the network of a folder, written beside it; None where the labels or parts allow none."""
+    if splits.train.task != "classify":
+        return None
+    if splits.val is None:
+        trust, line = None, explain_no_trust(config.data.source)
+    else:
+        trust = fit_run_trust(model, splits.train, splits.val, config.train.batch_size)
+        save_trust(trust, folder / "model", _weights_digest(folder))
+        line = describe_trust(trust)
+    # All folds of a cross-validation would say the same.
+    if not quiet and config.data.fold is None:
+        print(line, flush=True)
+    return trust
+
+
+def _weights_digest(folder: Path) -> str:
+    """Which weights the network of a run folder has; folders of earlier versions do not say."""
+    return str(read_network_config(folder / "model").get("weights", ""))
 
 
 def _with_reading(config: RunConfig) -> RunConfig:
@@ -353,6 +388,7 @@ def check_task(config: RunConfig, images: ImageSet) -> None:
         raise ValueError(
             f"data.task={config.data.task!r}: {source} has {task.labels}, which is {task.name!r}"
         )
+    check_adversarial(config.train, task)
     answers = model_info(config.model.name).answers
     if answers != task.answers:
         gives = "one answer per image" if answers == "image" else "an answer for each pixel"
@@ -388,7 +424,8 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     about = read_network_config(folder / "model")["about"]
     learned = read_task(folder / "model" / CONFIG_FILE, classes, about)
     taken = recipe.in_channels, recipe.image_size
-    return Run(folder, config, model.to(chosen), *taken, classes, learned)
+    trust = load_trust(folder / "model", _weights_digest(folder))
+    return Run(folder, config, model.to(chosen), *taken, classes, learned, trust)
 
 
 def read_run_config(folder: str | Path) -> RunConfig:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from besselnet.nn import synchronised_norms
+from besselnet.train._adversarial import moved_against
 from besselnet.train._config import TrainConfig
 from besselnet.train._losses import Criterion
 from besselnet.train._tasks import LearningTask
@@ -59,6 +60,9 @@ class SharedForward:
         empty = len(labels) == 0
         if empty:
             images = images.new_zeros((_STAND_INS, *images.shape[1:]))
+        else:
+            autocast = self.fabric.autocast
+            images = moved_against(self.model, images, labels, self.config, autocast)
         with self._normalising(empty):
             outputs = self.module(images)
         if empty:

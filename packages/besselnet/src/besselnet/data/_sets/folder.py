@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from besselnet._pixels import RESIZE, SUFFIXES
+from besselnet._pixels import RESIZE, SUFFIXES, walk_images
 from besselnet.data._cache import Cache
 from besselnet.data._decode import Resize
-from besselnet.data._image_files import image_names, read_files
+from besselnet.data._image_files import read_files
 from besselnet.data._imageset import ImageSet, Splits
 from besselnet.data._parts import assemble, need_folder, part_folders
 from besselnet.data._registry import register_data
@@ -114,7 +114,7 @@ def _list_files(folder: Path, classes: tuple[str, ...]) -> tuple[list[str], Tens
     for name in _class_names(folder):
         if name not in classes:
             raise ValueError(f"{folder / name}: is no class of the training folder {classes}")
-        files = image_names(folder / name)
+        files = list(walk_images(folder / name))
         if not files:
             raise ValueError(
                 f"{folder / name}: class folder without images ({', '.join(SUFFIXES)})"

@@ -28,7 +28,7 @@ import torch
 
 from besselnet.checks import check_choice
 from besselnet.data._decode import decode_image
-from besselnet.data._download import Download, fetch
+from besselnet.data._download import Download, fetch_file
 from besselnet.data._files import (
     cache_folder,
     check_member,
@@ -118,7 +118,7 @@ class Variation:
                 return tables
             if root is not None and (archive is None or archive.suffix != ".zip"):
                 raise missing(self.name, root, f"{self.download.name} or .amat files")
-            return {"zip": archive or fetch(self.download, cache_folder() / self.name)}
+            return {"zip": archive or fetch_file(self.download, cache_folder() / self.name)}
         except OSError as error:
             if version == "original":
                 raise
