@@ -18,9 +18,6 @@ from besselnet.nn import fold_batch_norm
 from besselnet.train import Classify, Run, RunConfig, predict_rows
 from besselnet_lab.benchmarks.entries import Settings
 
-# Files in a folder.
-_FOLDER = 1000
-
 
 def prediction_of_files(module: nn.Module, settings: Settings, seed: int) -> Callable[[], object]:
     """A function that goes through all files once.
@@ -28,7 +25,7 @@ def prediction_of_files(module: nn.Module, settings: Settings, seed: int) -> Cal
     `reader` is "workers": `predict_rows` with so many `workers`; "one by one": one file is read and decoded
     after the other, and the network waits; "alone": files are read and decoded, and no network answers.
     """
-    folder = _jpeg_files(settings["files"], settings["side"], seed)
+    folder = jpeg_files(settings["files"], settings["side"], seed)
     classes = tuple(map(str, range(settings["num_classes"])))
     shape = settings["in_channels"], settings["size"]
     run = Run(Path("run"), RunConfig(), module.eval(), *shape, classes, Classify(classes))
@@ -55,14 +52,14 @@ def prediction_of_files(module: nn.Module, settings: Settings, seed: int) -> Cal
 
 
 @lru_cache(maxsize=4)
-def _jpeg_files(count: int, side: int, seed: int) -> Path:
-    """A folder of so many colour photographs of waves and noise, until the process ends."""
+def jpeg_files(count: int, side: int, seed: int, in_folder: int = 1000) -> Path:
+    """So many colour photographs of waves and noise, below one folder, until the process ends."""
     place = Path(tempfile.mkdtemp(prefix="besselnet-bench-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     chance = np.random.default_rng(seed)
     rows, columns = np.mgrid[:side, :side]
     for number in range(count):
-        folder = place / f"{number // _FOLDER:05d}"
+        folder = place / f"{number // in_folder:05d}"
         folder.mkdir(exist_ok=True)
         slopes = chance.uniform(-0.4, 0.4, (3, 2, 1, 1))
         waves = 128 + 80 * np.sin(slopes[:, 0] * rows + slopes[:, 1] * columns)

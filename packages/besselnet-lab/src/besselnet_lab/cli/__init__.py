@@ -17,6 +17,9 @@ program = Program(
         "bench": Command(
             f"{_ROOM}.bench", "bench", "Measure speed and memory of layers and networks."
         ),
+        "survey": Command(
+            f"{_ROOM}.survey", "survey", "Tell what millions of images cost in hours and disk."
+        ),
         "figure": Command(f"{_ROOM}.figure", "figure", "Draw the figures of the paper, and more."),
     },
 )
