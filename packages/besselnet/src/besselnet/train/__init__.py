@@ -65,6 +65,7 @@ from besselnet.train._predict import (
     predict_masks,
     predict_rows,
 )
+from besselnet.train._preview import Preview, preview_run
 from besselnet.train._process import (
     Interrupted,
     StopRequest,
@@ -84,6 +85,7 @@ from besselnet.train._run import (
     load_images,
     load_run,
     read_run_config,
+    train_network,
     train_run,
 )
 from besselnet.train._scores import (
@@ -123,6 +125,7 @@ __all__ = [
     "Multilabel",
     "NonFiniteLoss",
     "Prediction",
+    "Preview",
     "ProgressLog",
     "RateCurve",
     "Recommendation",
@@ -166,6 +169,7 @@ __all__ = [
     "predict",
     "predict_masks",
     "predict_rows",
+    "preview_run",
     "read_config",
     "read_folds_config",
     "read_run_config",
@@ -176,6 +180,7 @@ __all__ = [
     "time_in_turns",
     "to_dict",
     "train_folds",
+    "train_network",
     "train_run",
     "try_mirror_images",
     "watched",
