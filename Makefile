@@ -10,7 +10,7 @@ REQUIREMENTS := $(LIBRARY)/pyproject.toml $(NATIVE) $(LAB)/pyproject.toml pyproj
 # .demo: what the demo needs is installed; .ready: both packages with everything.
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
-EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,hub]' -e '$(LAB)[cluster]'
+EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,sklearn,hub]' -e '$(LAB)[cluster]'
 STUDIES := $(addprefix $(LAB)/results/,real-images here ablation replication)
 
 .DELETE_ON_ERROR:
@@ -60,7 +60,7 @@ test-oldest test-newest: test-%:  ## the checks with the oldest / the newest dep
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --upgrade pip
 	.venv-$*/bin/python -m pip install --quiet -c constraints-$*.txt \
-	  -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export]' -e $(LAB) --group dev
+	  -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,sklearn]' -e $(LAB) --group dev
 	.venv-$*/bin/pytest -m "not slow" -W default  # other versions warn of other things
 
 # In an environment of its own, so that what it needs is not checked with the rest.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from besselnet.checks import check_count
-from besselnet.data import iter_images, reading_options
+from besselnet.data import as_floats, iter_images, reading_options
 from besselnet.export import Prediction
 from besselnet.masks import predict_files, probabilities_of
 from besselnet.nn import fold_batch_norm
@@ -72,7 +72,7 @@ def predict_rows(
         images = [image for _, image in batch if isinstance(image, Tensor)]
         answers: Iterator[dict[str, Any]] = iter(())
         if images:
-            pixels = torch.stack([i.float() / 255 if i.dtype == torch.uint8 else i for i in images])
+            pixels = torch.stack([as_floats(image) for image in images])
             pixels = pixels.to(device_of(network))
             if run.trust is not None:
                 answers = trust_rows(run.trust.judge(network, pixels, limits), run.classes)
