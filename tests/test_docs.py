@@ -297,7 +297,8 @@ def test_formulas_are_drawn(site):
 
 
 @pytest.mark.parametrize(
-    "room", ["nn", "functional", "models", "conversion", "data", "train", "testing", "export"]
+    "room",
+    ["nn", "functional", "models", "conversion", "data", "train", "testing", "export", "sklearn"],
 )
 def test_every_public_name_with_a_docstring_is_in_the_reference(site, room):
     page = (site / "api" / f"{room}.html").read_text(encoding="utf-8")
