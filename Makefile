@@ -10,7 +10,7 @@ REQUIREMENTS := $(LIBRARY)/pyproject.toml $(NATIVE) $(LAB)/pyproject.toml pyproj
 # .demo: what the demo needs is installed; .ready: both packages with everything.
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
-EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,sklearn,hub]' -e '$(LAB)[cluster]'
+EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,sklearn,hub,parquet,zarr,remote]' -e '$(LAB)[cluster]'
 STUDIES := $(addprefix $(LAB)/results/,real-images here ablation replication)
 
 .DELETE_ON_ERROR:

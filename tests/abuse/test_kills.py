@@ -88,6 +88,23 @@ def predict(folder: Path, run: Path) -> Work:
     return Work(["besselnet", "predict", run, run.parent / "images", "--csv", "out/rows.csv"])
 
 
+def predict_shards(folder: Path, run: Path) -> Work:
+    options = ["--to", "out/rows", "--rows-per-file", 3, "--batch-size", 2, "--resume"]
+    command = ["besselnet", "predict", run, run.parent / "images", *options, "--workers", 2]
+    return Work(command)
+
+
+def predict_20_000(folder: Path, run: Path) -> Work:
+    images = folder / "many"
+    for number, name in enumerate(sorted((run.parent / "images").rglob("*.png")) * 420):
+        place = images / f"{number // 1000:02d}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number:05d}.png").symlink_to(name)
+    assert number > 20_000
+    options = ["--to", "out/rows", "--rows-per-file", 500, "--resume", "--workers", 2]
+    return Work(["besselnet", "predict", run, images, *options])
+
+
 def export_plain(folder: Path, run: Path) -> Work:
     return Work(["besselnet", "export", run, "--to", "plain", "--out", "out/network.py"])
 
@@ -137,9 +154,11 @@ def kill_study_at_random(server, kills: int, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("work", "kills"),
     [
-        (train, 11), (predict, 8), (export_plain, 4), (export_folder, 4),
+        (train, 11), (predict, 8), (predict_shards, 12), (export_plain, 4), (export_folder, 4),
         pytest.param(train, 400, marks=pytest.mark.slow),
         pytest.param(predict, 200, marks=pytest.mark.slow),
+        pytest.param(predict_shards, 200, marks=pytest.mark.slow),
+        pytest.param(predict_20_000, 50, marks=pytest.mark.slow),
         pytest.param(export_plain, 120, marks=pytest.mark.slow),
         pytest.param(export_folder, 120, marks=pytest.mark.slow),
         pytest.param(export_onnx, 60, marks=pytest.mark.slow),

@@ -19,12 +19,14 @@ MAY_IMPORT = {
     "checks": set(),
     "untrusted": set(),
     "_pixels": {"checks", "untrusted"},
+    "_rows": {"_pixels", "atomic", "untrusted"},
+    "cluster": set(),
     "core": set(),
     "kernels": set(),
     "functional": {"checks", "core", "kernels"},
     "nn": {"checks", "core", "functional"},
     "models": {"atomic", "checks", "functional", "nn", "untrusted"},
-    "masks": {"_pixels", "atomic", "checks", "functional", "nn", "untrusted"},
+    "masks": {"_pixels", "_rows", "atomic", "checks", "functional", "nn"},
     "testing": {"checks", "functional", "nn"},
     "conversion": {"checks", "functional", "nn", "testing"},
     "export": {"_pixels", "atomic", "checks", "functional", "models", "nn", "untrusted"},
@@ -33,15 +35,15 @@ MAY_IMPORT = {
     "robust": {"atomic", "checks", "data", "functional", "nn", "untrusted"},
     "drawing": {"_pixels", "atomic", "checks", "data", "masks", "nn"},
     "train": {
-        *("atomic", "checks", "data", "drawing", "export", "functional", "kernels", "locking"),
-        *("masks", "models", "nn", "robust", "testing", "untrusted"),
+        *("_rows", "atomic", "checks", "cluster", "data", "drawing", "export", "functional"),
+        *("kernels", "locking", "masks", "models", "nn", "robust", "testing", "untrusted"),
     },
     "sklearn": {"checks", "data", "train"},
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "play": {"atomic", "data", "drawing", "export", "models", "nn", "train"},
     "cli": {
-        *("_pixels", "atomic", "checks", "data", "demo", "drawing", "export", "hub", "kernels"),
-        *("locking", "masks", "models", "play", "robust", "train", "untrusted"),
+        *("_pixels", "_rows", "atomic", "checks", "data", "demo", "drawing", "export", "hub"),
+        *("kernels", "locking", "masks", "models", "play", "robust", "train"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.
@@ -51,7 +53,7 @@ HARD = {"torch", "numpy", "scipy", "safetensors"}
 # By module, as the rooms import them; `importlib` is used for some.
 OTHER_EXTRAS = {
     *("pooch", "requests", "h5py", "mlxtend", "skimage", "tensorboard", "huggingface_hub"),
-    *("onnx", "onnxscript", "onnxruntime", "sklearn"),
+    *("onnx", "onnxscript", "onnxruntime", "pyarrow", "zarr", "fsspec", "ray", "sklearn"),
 }
 TRAIN = {"lightning_fabric", "torchmetrics", "typer", "rich", "PIL", "matplotlib", "filelock"}
 # The core is mathematics: it may be read, tested and used without torch.

@@ -22,7 +22,7 @@ from places import DOCS
 
 # Measured in tests of their own, with smaller settings than these take.
 SLOW = ("equivariance", "breaking", "animation")
-FROM_RUNS = ("learning", "accuracy")
+FROM_RUNS = ("learning", "accuracy", "noise")
 
 
 def check_png(content, width=1000):
@@ -153,11 +153,12 @@ class TestCommand:
         ("arguments", "expected"),
         [
             (["basys"], "no figure is called 'basys'; did you mean 'basis'? (all, orientations,"),
-            (["all", "nonsense"], "no figure is called 'nonsense' (all,"),
+            (["all", "gibberish"], "no figure is called 'gibberish' (all,"),
             (["basis", "--image", "no.png"], "no.png"),
             (["basis", "--seed", "-1"], "--seed"),
             (["learning", "--run", "nowhere"], "nowhere: holds neither a run"),
             (["accuracy", "--run", "nowhere"], "nowhere is not a run folder"),
+            (["noise", "--run", "nowhere"], "nowhere: holds no result of a study of robustness"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,
     )
@@ -175,7 +176,7 @@ class TestCommand:
         monkeypatch.setattr(command, "SHORT_DATA", short)
         monkeypatch.setattr(command, "SHORT_TRAINING", replace(command.SHORT_TRAINING, epochs=2))
         monkeypatch.setattr(command, "MOST_TEST_IMAGES", 3)
-        code, _, error = call("figure", "learning", "accuracy", "--out", tmp_path)
+        code, _, error = call("figure", *FROM_RUNS, "--out", tmp_path)
         assert code == 0
         assert error.count("training ") == 2
         for name in FROM_RUNS:
@@ -183,12 +184,13 @@ class TestCommand:
         runs = sorted((tmp_path / "runs").iterdir())
         assert len(runs) == 2
         code, _, error = call(
-            *("figure", "accuracy", "--out", tmp_path / "own", "--run", runs[0]),
+            *("figure", "accuracy", "noise", "--out", tmp_path / "own", "--run", runs[0]),
             *("--run", runs[1]),
         )
         assert code == 0
         assert error == ""
         check_png((tmp_path / "own" / "accuracy.png").read_bytes())
+        check_png((tmp_path / "own" / "noise.png").read_bytes())
 
     @pytest.mark.slow
     def test_all_figures(self, call, tmp_path):

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from besselnet.cluster import check_address
 from besselnet_lab.study import images
 from besselnet_lab.study.cells import expand
-from besselnet_lab.study.cluster import _check_address, _fill, run_cluster
+from besselnet_lab.study.cluster import _fill, run_cluster
 from besselnet_lab.study.images import ROOT_VARIABLE
 from besselnet_lab.study.local import run_local
 from besselnet_lab.study.recipe import read_recipe
@@ -45,7 +46,7 @@ def test_an_address_where_nothing_answers_is_refused_at_once(tmp_path, scheme):
 @pytest.mark.parametrize("answer", [b"HTTP/1.0 400 Bad request\r\n\r\n", b"", None])
 def test_an_address_where_something_else_answers_is_refused(tmp_path, monkeypatch, answer):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'besselnet-lab[cluster]'")
-    monkeypatch.setattr("besselnet_lab.study.cluster._SECONDS_TO_ANSWER", 0.5)
+    monkeypatch.setattr("besselnet.cluster._SECONDS_TO_ANSWER", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as open_connections:
 
         def serve():
@@ -64,7 +65,7 @@ def test_an_address_where_something_else_answers_is_refused(tmp_path, monkeypatc
 def test_a_cluster_with_tls_is_not_greeted_in_plain_text(monkeypatch):
     monkeypatch.setenv("RAY_USE_TLS", "1")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        _check_address(f"127.0.0.1:{server.getsockname()[1]}")
+        check_address(f"127.0.0.1:{server.getsockname()[1]}")
         with server.accept()[0] as connection:
             assert connection.recv(1) == b""
 

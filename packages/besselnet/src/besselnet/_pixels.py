@@ -16,6 +16,8 @@ Pillow is asked for these formats alone, and decodes no image that has more than
 
 import importlib
 import io
+import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -63,12 +65,39 @@ def reading_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def image_files(folder: Path) -> list[Path]:
     """What has an image's suffix under `folder`, at any depth, sorted; hidden ones and folders left out."""
+    return [Path(path) for path in walk_images(folder)]
 
-    def hidden(path: Path) -> bool:
-        return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return sorted(path for path in found if not path.is_dir() and not hidden(path))
+def walk_images(folder: Path | str) -> Iterator[str]:
+    """The paths of `image_files`, with the names of one folder at each depth in memory."""
+    place = str(Path(folder))
+    prefix = "" if place == "." else place if place.endswith(os.sep) else place + os.sep
+    names: list[str] = []
+    folders: set[str] = set()
+    try:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    if entry.is_symlink():
+                        continue
+                    folders.add(entry.name)
+                elif not entry.name.lower().endswith(SUFFIXES):
+                    continue
+                names.append(entry.name)
+    except PermissionError:
+        return
+    # In one text, which takes a tenth of the memory, and which worker processes share: counting references
+    # to a million names would copy them into each. No name has a slash.
+    listed = "/".join(sorted(names))
+    del names
+    for found in re.finditer("[^/]+", listed):
+        name = found[0]
+        if name.startswith("."):
+            continue
+        if name in folders:
+            yield from walk_images(prefix + name)
+        else:
+            yield prefix + name
 
 
 def list_images(paths: Iterable[Path | str]) -> Iterator[Path]:
@@ -119,8 +148,15 @@ def read_pixels(
         top = 2 ** (bits or 16) - 1
         if pixels.dtype == np.uint16 and pixels.max() > top:
             raise ValueError(f"has values up to {pixels.max()}, and bits={bits} allows 0..{top}")
+    return with_channels(pixels, channels)
+
+
+def with_channels(pixels: Array, channels: int | None) -> Array:
+    """(C, H, W) with 1 channel (luma, ITU-R 601) or 3 (grey repeated) in place of 3 or 1."""
     if channels in (None, len(pixels)):
         return pixels
+    if {channels, len(pixels)} != {1, 3}:
+        raise ValueError(f"has {len(pixels)} channels, and the network takes {channels}")
     return np.repeat(pixels, 3, 0) if channels == 3 else _luma(pixels)
 
 
@@ -208,6 +244,9 @@ def needed(module: str, purpose: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         package = {"PIL": "Pillow", "skimage": "scikit-image"}.get(module.split(".")[0], module)
         raise ValueError(f"{purpose} needs {package}: pip install 'besselnet[{extra}]'") from error
+    except ImportError as error:
+        # Installed, and at odds with another package.
+        raise ValueError(f"{purpose} needs {module}, which does not work here: {error}") from error
 
 
 def pillow() -> Any:
@@ -365,7 +404,8 @@ def _unpacked(image: Any, mode: str) -> Array:
     pixels = np.empty((len(mode), image.height, image.width), np.uint8)
     for top in range(0, image.height, _ROWS):
         bottom = min(top + _ROWS, image.height)
-        rows = np.asarray(shown.crop((0, top, image.width, bottom)))
+        small = image.height <= _ROWS
+        rows = np.asarray(shown if small else shown.crop((0, top, image.width, bottom)))
         pixels[:, top:bottom] = rows.reshape(*rows.shape[:2], -1).transpose(2, 0, 1)
     return pixels
 
@@ -406,9 +446,9 @@ def _deep(values: Array) -> Array:
 
 
 def _luma(pixels: Array) -> Array:
-    """(3, H, W) uint8 -> (1, H, W) with the weights of ITU-R 601."""
+    """(3, H, W) uint8 or float32 -> (1, H, W) with the weights of ITU-R 601."""
     grey = np.zeros(pixels.shape[1:], np.float32)
     for weight, channel in zip(np.array([0.299, 0.587, 0.114], np.float32), pixels):
         # Rounded once for each channel, as by a fused multiply-add: the same grey value on every machine.
         grey = (grey + np.float64(weight) * channel.astype(np.float64)).astype(np.float32)
-    return np.rint(grey).astype(np.uint8)[None]
+    return (np.rint(grey).astype(np.uint8) if pixels.dtype == np.uint8 else grey)[None]

@@ -288,7 +288,7 @@ def test_trust_is_told_in_training_evaluation_and_prediction(call, trained, imag
     digest = json.loads((tmp_path / "net" / "config.json").read_text())["weights"]
     assert load_trust(tmp_path / "net", digest).temperature == load_run(trained).trust.temperature
     code, _, error = call("predict", "model.onnx", images, "--error-rate", "0.1")
-    assert (code, error.count("leave --error-rate out")) == (2, 1)
+    assert (code, error.count("--error-rate needs to know")) == (2, 1)
 
 
 def test_prediction_goes_on_after_files_that_are_not_what_they_seem(

@@ -77,6 +77,43 @@ def test_the_figures_are_what_they_say():
     assert verdict["zero_gradients"] == 0
 
 
+def test_strong_attacks_take_the_epsilon_that_is_named():
+    found = {
+        epsilon: evaluate_robust(
+            trained_network(), patterns(), settings=replace(QUICK, strong_epsilon=epsilon)
+        )["attacks"]
+        for epsilon in (None, 0.02, 0.04)
+    }
+    for number, epsilon in enumerate((0.02, 0.04)):
+        attacks = found[epsilon]
+        assert attacks["epsilon"] == epsilon
+        assert attacks["strong"]["fgsm"] == attacks["fgsm"][number]
+    assert found[None] == found[found[None]["epsilon"]]
+
+
+def test_passes_are_counted_for_images_that_no_attack_breaks():
+    class Unbreakable(nn.Module):
+        """Always the class "across"; counts the images that it sees, with and without gradient."""
+
+        def __init__(self):
+            super().__init__()
+            self.seen = {True: 0, False: 0}
+
+        def forward(self, images):
+            self.seen[torch.is_grad_enabled()] += len(images)
+            return torch.tensor([1.0, 0.0, 0.0]) + 0 * images.sum((1, 2, 3))[:, None]
+
+    images = patterns()
+    images = images.select((images.labels == 0).nonzero()[:, 0])
+    network = Unbreakable()
+    settings = replace(QUICK, shift=0.2)
+    evaluate_robust(network, images, settings=settings)
+    forwards, gradients = settings.passes(len(images))
+    assert network.seen[True] == pytest.approx(gradients, rel=0.2)
+    # The answers for what an attack gives are looked at again.
+    assert forwards < network.seen[False] < 2 * forwards
+
+
 def test_images_drawn_for_attacks_have_all_classes():
     images = patterns(60)
     sorted_by_class = images.select(images.labels.argsort())
@@ -175,6 +212,7 @@ def test_progress_says_what_and_how_long(tmp_path):
         {"epsilons": ()},
         {"epsilons": (0.2, 0.1)},
         {"epsilons": (0.0,)},
+        {"strong_epsilon": 0.5},
         {"attacked": 0},
         {"shift": 2.0},
         {"queries": -1},

@@ -16,7 +16,7 @@ else:
 
 Settings = dict[str, Any]
 
-PASSES = ("training", "forward")
+PASSES = ("training", "forward", "prediction")
 PROBED = ("memory", "construct")
 DIFFERENCES = ("float32", "float64")
 MEASURES = PASSES + PROBED + DIFFERENCES
@@ -34,6 +34,8 @@ BESSEL_OPTIONS = (
 # How it is run: with the native kernel, on so many threads, under autocast to bfloat16, with images in
 # channels-last memory, by onnxruntime (inference of networks).
 CONDITIONS = ("native", "threads", "bfloat16", "channels_last", "onnx")
+# Prediction of files, see `prediction_of_files`: how many, their side in pixels, and how they are read.
+FILES = ("files", "side", "reader", "workers")
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,13 @@ def _entry(name: str, table: Mapping[str, Any], quick: bool) -> Entry:
         raise ValueError(f"entry {name!r}: measures must be ['forward'] with onnx=true")
     for case in entry.cases:
         for candidate in entry.candidates:
-            _check_settings(entry.settings(case, candidate))
+            settings = entry.settings(case, candidate)
+            _check_settings(settings)
+            if (
+                "prediction" in entry.measures
+                and not {"files", "side", "reader"} <= settings.keys()
+            ):
+                raise ValueError(f"entry {name!r}: prediction needs files, side and reader")
     return entry
 
 
@@ -164,7 +172,7 @@ def _check_settings(settings: Settings) -> None:
     """Refuse settings that describe neither a layer nor a network."""
     network = "model" in settings
     needed = NETWORK if network else LAYER
-    options = ("options",) if network else (*CONV_OPTIONS, *BESSEL_OPTIONS)
+    options = ("options", *FILES) if network else (*CONV_OPTIONS, *BESSEL_OPTIONS)
     known = (*needed, *options, *CONDITIONS)
     for key in needed:
         if key not in settings:

@@ -14,6 +14,7 @@ from besselnet.train import Timing, time_in_turns
 from besselnet_lab.benchmarks.entries import DIFFERENCES, PASSES, PROBED, Entry, Settings
 from besselnet_lab.benchmarks.judge import judge, ratios, summarise
 from besselnet_lab.benchmarks.measure import difference_from_direct, probe
+from besselnet_lab.benchmarks.prediction import prediction_of_files
 from besselnet_lab.benchmarks.subjects import (
     LeftOut,
     build,
@@ -148,6 +149,14 @@ def _check_size(settings: Settings, most: float | None) -> None:
 def _call(measure: str, result: _Result, seed: int) -> Callable[[], object]:
     assert result.module is not None  # only candidates that are present are called
     settings = result.settings
+    if measure == "prediction":
+        predict = prediction_of_files(result.module, settings, seed)
+
+        def call_all() -> object:
+            with conditions(settings):
+                return predict()
+
+        return call_all
     images = images_for(settings, settings["batch"], seed)
     step = (
         training_step(result.module, settings, seed)

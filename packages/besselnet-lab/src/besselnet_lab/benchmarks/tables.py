@@ -8,6 +8,7 @@ from besselnet_lab.benchmarks.judge import unsteady
 TITLES = {
     "training": "training step",
     "forward": "inference",
+    "prediction": "files to rows",
     "memory": "peak extra memory",
     "construct": "construction",
     "float32": "difference, float32",

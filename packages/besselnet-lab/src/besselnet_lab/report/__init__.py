@@ -10,6 +10,7 @@ from besselnet_lab.report.collect import collect
 from besselnet_lab.report.figures import draw_figures
 from besselnet_lab.report.markdown import markdown
 from besselnet_lab.report.page import page
+from besselnet_lab.report.robustness import collect_robust, has_robustness
 from besselnet_lab.report.segmentation import collect_masks, has_masks
 
 __all__ = ["write_report"]
@@ -30,7 +31,8 @@ def write_report(
     classes = [result for result in found if not has_masks(result)]
     # Beside masks alone, there is nothing to compare with the paper.
     tables = collect(classes) if classes or not masks else []
-    figures = draw_figures(tables, masks)
+    robust = collect_robust(result for result in classes if has_robustness(result))
+    figures = draw_figures(tables, masks, robust)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for drawing in figures.drawings:
         write_atomically(folder / "figures" / drawing.file, printable_text(drawing.svg))
@@ -38,8 +40,8 @@ def write_report(
             picture = (folder / "figures" / drawing.file).with_suffix(".png")
             write_atomically(picture, drawing.png)
     files = {
-        folder / "report.md": markdown(tables, figures, title, masks),
-        folder / "report.html": page(tables, figures, title, masks),
+        folder / "report.md": markdown(tables, figures, title, masks, robust),
+        folder / "report.html": page(tables, figures, title, masks, robust),
     }
     for path, text in files.items():
         write_atomically(path, printable_text(text))

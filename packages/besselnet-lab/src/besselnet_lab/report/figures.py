@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -14,9 +14,10 @@ from besselnet.drawing import plain_text, png_bytes, svg_bytes
 from besselnet_lab.paper import training_images
 from besselnet_lab.report.collect import ColumnKey, Entry, RowKey, Table
 from besselnet_lab.report.overview import draw_overview
+from besselnet_lab.report.robustness import RobustEntry, draw_robust_curves
 from besselnet_lab.report.segmentation import MaskEntry, draw_masks
 
-__all__ = ["EXPLANATIONS", "MASKS", "OVERVIEW", "Drawing", "Figures", "draw_figures"]
+__all__ = ["EXPLANATIONS", "MASKS", "OVERVIEW", "ROBUST", "Drawing", "Figures", "draw_figures"]
 
 # One hue for a family of methods, as dark as the method is late in the family.
 _HUES = {
@@ -63,18 +64,21 @@ class Figures:
         return found
 
 
-OVERVIEW, MASKS, CURVES, SIZES, COSTS = (
+OVERVIEW, MASKS, ROBUST, CURVES, SIZES, COSTS = (
     "All data sets",
     "Masks",
+    "Robustness",
     "Learning curves",
     "Accuracy against the number of training images",
     "Accuracy against time and operations",
 )
-SECTIONS = (OVERVIEW, MASKS, CURVES, SIZES, COSTS)
+SECTIONS = (OVERVIEW, MASKS, ROBUST, CURVES, SIZES, COSTS)
 EXPLANATIONS = {
     OVERVIEW: "Mean accuracy on test images, from few training images to many; the bars are one standard "
     "deviation of the runs.",
     MASKS: "F1 where there are two classes, else mean Dice; the bars are one standard deviation of the runs.",
+    ROBUST: "Mean accuracy over the runs. Severity 0 and epsilon 0 are the images as they are; under attack, "
+    "no pixel changes by more than epsilon.",
     CURVES: "Accuracy (in per cent) and loss after each epoch of what was run here; a line for each run.",
     SIZES: "Large marks and solid lines: here. Small marks and dotted lines: the paper.",
     COSTS: "Mean accuracy of what was run here; the bars are one standard deviation of the runs. The "
@@ -91,7 +95,11 @@ class _Style(NamedTuple):
     marker: str
 
 
-def draw_figures(tables: Sequence[Table], masks: Sequence[MaskEntry] = ()) -> Figures:
+def draw_figures(
+    tables: Sequence[Table],
+    masks: Sequence[MaskEntry] = (),
+    robust: Sequence[RobustEntry] = (),
+) -> Figures:
     """Every figure for which there are results; sizes also from the paper alone."""
     figures = Figures()
     # Names may have letters that the font does not have.
@@ -102,6 +110,9 @@ def draw_figures(tables: Sequence[Table], masks: Sequence[MaskEntry] = ()) -> Fi
                 file = f"{title.replace(' ', '-').lower()}.svg"
                 svg, png = _svg(figure), png_bytes(figure)
                 figures.drawings.append(Drawing(section, title, file, svg, "", "", png=png))
+        for (column, title), figure in draw_robust_curves(robust).items():
+            drawing = _drawing(ROBUST, column, figure, about=title)
+            figures.drawings.append(replace(drawing, png=png_bytes(figure)))
         # The many rows of an ablation would take the colours of the paper's families.
         for beside_paper in (True, False):
             group = [table for table in tables if table.is_paper == beside_paper]
@@ -126,8 +137,10 @@ def _draw_table(table: Table, styles: dict[RowKey, _Style]) -> list[Drawing]:
     return drawings
 
 
-def _drawing(section: str, column: ColumnKey, figure: Figure, ran: bool = True) -> Drawing:
-    title = column.full_title.strip()
+def _drawing(
+    section: str, column: ColumnKey, figure: Figure, ran: bool = True, about: str = ""
+) -> Drawing:
+    title = column.full_title.strip() + (f", {about}" if about else "")
     # File systems take names of 255 bytes.
     file = re.sub(r"[^a-z0-9]+", "-", f"{section} {title}".lower()).strip("-")[:200] + ".svg"
     return Drawing(

@@ -5,11 +5,18 @@ from collections.abc import Iterable, Sequence
 from besselnet.train import in_words
 from besselnet.untrusted import markdown_text
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, Table
-from besselnet_lab.report.figures import EXPLANATIONS, MASKS, OVERVIEW, Figures
+from besselnet_lab.report.figures import EXPLANATIONS, MASKS, OVERVIEW, ROBUST, Figures
+from besselnet_lab.report.robustness import RobustEntry, robust_notes, robust_tables
 from besselnet_lab.report.segmentation import MaskEntry, mask_tables
 from besselnet_lab.report.sizes import by_size
 from besselnet_lab.report.summaries import TextTable, about, overview, summaries
-from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, LEGEND_MASKS, WORDS
+from besselnet_lab.report.texts import (
+    LEGEND,
+    LEGEND_ALONE,
+    LEGEND_MASKS,
+    LEGEND_ROBUST,
+    WORDS,
+)
 from besselnet_lab.report.variants import variants
 
 __all__ = ["markdown"]
@@ -18,7 +25,11 @@ NOTHING = "None of these was run yet."
 
 
 def markdown(
-    tables: Sequence[Table], figures: Figures, title: str, masks: Sequence[MaskEntry] = ()
+    tables: Sequence[Table],
+    figures: Figures,
+    title: str,
+    masks: Sequence[MaskEntry] = (),
+    robust: Sequence[RobustEntry] = (),
 ) -> str:
     """The whole report; figures are linked as files of the folder `figures`."""
     trainings = sum(entry.runs for entry in masks)
@@ -27,6 +38,7 @@ def markdown(
     drawn = figures.sections()
     parts += _pictures(OVERVIEW, drawn.pop(OVERVIEW))
     parts += _masks(masks, drawn.pop(MASKS))
+    parts += _robustness(robust, drawn.pop(ROBUST))
     texts = [_section(text) for text in summaries(tables)]
     parts += [part for text in texts[:1] for part in text]
     for table in tables:
@@ -56,6 +68,17 @@ def _masks(masks: Sequence[MaskEntry], drawn: Sequence[tuple[str, str]]) -> list
     for text in mask_tables(masks).values():
         parts += _section(text, level=3)
     return parts + _notes((entry.column, note) for entry in masks for note in entry.notes)
+
+
+def _robustness(robust: Sequence[RobustEntry], drawn: Sequence[tuple[str, str]]) -> list[str]:
+    """A table and pictures for each column; nothing where there are none."""
+    if not robust:
+        return []
+    heading, explanation, *pictures = _pictures(ROBUST, drawn)
+    parts = [heading, LEGEND_ROBUST]
+    for text in robust_tables(robust).values():
+        parts += _section(text, level=3)
+    return [*parts, *_notes(robust_notes(robust)), explanation, *pictures]
 
 
 def _section(table: TextTable, level: int = 2) -> list[str]:

@@ -1,17 +1,24 @@
 """The report as one HTML page that needs nothing else: tables to sort and filter, figures, a script."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
 
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, RowKey, Table
-from besselnet_lab.report.figures import EXPLANATIONS, MASKS, OVERVIEW, Figures
+from besselnet_lab.report.figures import EXPLANATIONS, MASKS, OVERVIEW, ROBUST, Figures
+from besselnet_lab.report.robustness import RobustEntry, robust_notes, robust_tables
 from besselnet_lab.report.segmentation import MaskEntry, mask_tables
 from besselnet_lab.report.sizes import by_size
 from besselnet_lab.report.summaries import TextTable, about, overview, summaries
-from besselnet_lab.report.texts import LEGEND, LEGEND_ALONE, LEGEND_MASKS, WORDS
+from besselnet_lab.report.texts import (
+    LEGEND,
+    LEGEND_ALONE,
+    LEGEND_MASKS,
+    LEGEND_ROBUST,
+    WORDS,
+)
 from besselnet_lab.report.variants import variants
 
 __all__ = ["page"]
@@ -21,7 +28,11 @@ _LONG = 24
 
 
 def page(
-    tables: Sequence[Table], figures: Figures, title: str, masks: Sequence[MaskEntry] = ()
+    tables: Sequence[Table],
+    figures: Figures,
+    title: str,
+    masks: Sequence[MaskEntry] = (),
+    robust: Sequence[RobustEntry] = (),
 ) -> str:
     """The whole page."""
     texts = [
@@ -35,7 +46,9 @@ def page(
     }
     if MASKS in drawn:
         drawn[MASKS] += _masks(masks)
-    first = (OVERVIEW, MASKS)
+    if ROBUST in drawn:
+        drawn[ROBUST] = _robustness(robust) + drawn[ROBUST]
+    first = (OVERVIEW, MASKS, ROBUST)
     sections = [(heading, drawn[heading]) for heading in first if heading in drawn] + texts[:1]
     for number, table in enumerate(tables):
         name = f"table{number}"
@@ -161,10 +174,22 @@ def _variants(table: Table, name: str) -> str:
 
 def _masks(masks: Sequence[MaskEntry]) -> str:
     """A table for each column of masks."""
-    parts = [_paragraph(LEGEND_MASKS)]
-    for number, (column, text) in enumerate(mask_tables(masks).items()):
-        parts.append(_headed(text, f"masks-{number}", _marks(column)))
-    return "".join(parts) + _notes((e.column, note) for e in masks for note in e.notes)
+    tables = _by_column(mask_tables(masks), "masks")
+    notes = _notes((e.column, note) for e in masks for note in e.notes)
+    return _paragraph(LEGEND_MASKS) + tables + notes
+
+
+def _robustness(robust: Sequence[RobustEntry]) -> str:
+    """A table for each column with robustness."""
+    tables = _by_column(robust_tables(robust), "robust")
+    return _paragraph(LEGEND_ROBUST) + tables + _notes(robust_notes(robust))
+
+
+def _by_column(tables: Mapping[ColumnKey, TextTable], name: str) -> str:
+    return "".join(
+        _headed(text, f"{name}-{number}", _marks(column))
+        for number, (column, text) in enumerate(tables.items())
+    )
 
 
 def _headed(table: TextTable, name: str, marks: str) -> str:

@@ -1,6 +1,14 @@
 """What every kind of report says to its reader."""
 
-__all__ = ["ALONE", "BESIDE_PAPER", "LEGEND", "LEGEND_ALONE", "LEGEND_MASKS", "WORDS"]
+__all__ = [
+    "ALONE",
+    "BESIDE_PAPER",
+    "LEGEND",
+    "LEGEND_ALONE",
+    "LEGEND_MASKS",
+    "LEGEND_ROBUST",
+    "WORDS",
+]
 
 BESIDE_PAPER = (
     "Trainings of a study, beside the accuracies that Delchevalerie, Mayer, Bibal and Frénay published for "
@@ -46,4 +54,14 @@ LEGEND_MASKS = (
     "and that of the image as it is. It counts the disc that every angle shows. It is the mean over the "
     "classes and over 30, 60, ..., 330 degrees, with black corners unless reflected borders are named. "
     "Quarter turns: whether all masks are identical, or which share of the pixels changes in the worst run."
+)
+
+LEGEND_ROBUST = (
+    "Accuracy in per cent, mean ± sample standard deviation over runs; all networks of a column see the "
+    "same images. Corrupted: the mean over eleven corruptions of five severities each. Corruption error: the "
+    "errors under each corruption divided by those of the row 'plain CNN', averaged; 100 means as many. The "
+    "least comes first. Noise 0.2: Gaussian, of this standard deviation. Worst rotation: an image counts as "
+    "right if it is right at every angle. Random search, FGSM, PGD, and APGD with the square attack, may "
+    "change each pixel by epsilon; an image counts as right if the attack fails. Gradients are suspicious if "
+    "attacks without them do better: then attacks along them say little."
 )

@@ -9,6 +9,7 @@ from typing import Any
 from besselnet.train import ModelConfig, RunConfig, from_dict, make_config, to_dict
 from besselnet_lab.study.images import CellImages
 from besselnet_lab.study.recipe import Column, DataEntry, Method, Recipe
+from besselnet_lab.study.robustness import RobustPlan
 
 __all__ = ["Cell", "CellKey", "expand", "select"]
 
@@ -58,6 +59,7 @@ class Cell:
         over_recommended: with recommended settings, what the recipe puts over them: sections `data` and
             `train`, and names of augmentations that are taken away or added, in `augment`. `config` then has
             the model's own settings in their place, for estimates of time.
+        robust: how the trained network is tested with corrupted images and under attack; None if it is not.
     """
 
     key: CellKey
@@ -68,11 +70,14 @@ class Cell:
     train_images: int
     judged_images: int
     over_recommended: dict[str, Any] | None = None
+    robust: RobustPlan | None = None
 
     def settings(self) -> dict[str, Any]:
         """Everything that decides the result, as JSON values."""
         parts = {"images": self.images, "model": self.config.model, "train": self.config.train}
         settings: dict[str, Any] = {name: to_dict(part) for name, part in parts.items()}
+        if self.robust is not None:
+            settings["robust"] = to_dict(self.robust)
         if self.over_recommended is None:
             return settings
         return {**settings, "train": self.over_recommended["train"], "recommended": True}
@@ -189,6 +194,7 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
         train_images=train_images,
         judged_images=min(judge_images or entry.images, _most_judged(entry, recipe, train_images)),
         over_recommended=over_recommended,
+        robust=entry.robust_plan(),
     )
 
 

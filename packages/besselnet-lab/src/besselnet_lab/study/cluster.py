@@ -6,18 +6,16 @@ works in a temporary folder and hands its result back; a lost one starts again. 
 written once.
 """
 
-import os
 import secrets
-import socket
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
-from urllib.parse import urlsplit
 
 from besselnet.atomic import write_atomically
+from besselnet.cluster import connected
 from besselnet.train import Interrupted, StopRequest
 from besselnet_lab.study.cells import Cell
 from besselnet_lab.study.images import ROOT_VARIABLE
@@ -34,11 +32,6 @@ _POLL = 0.5
 # Tasks that wait at the cluster for each that it can run: enough to leave no place empty.
 _AHEAD = 2
 _SECONDS_TO_STOP = 120.0
-_SECONDS_TO_ANSWER = 10.0
-# Ray speaks gRPC, which is HTTP/2: a client opens with these bytes and an empty frame of settings, and
-# the first frame of a server holds its settings. The fourth byte of a frame is its type.
-_HTTP2_OPENING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_HTTP2_SETTINGS = 4
 
 
 @dataclass
@@ -71,72 +64,39 @@ def run_cluster(
     Raises:
         Interrupted: after Ctrl-C or SIGTERM.
     """
-    ray = _ray()
-    _check_address(address)
     variables = {} if data_root is None else {ROOT_VARIABLE: str(data_root)}
-    try:
-        ray.init(
-            address=address,
-            namespace="besselnet",
-            log_to_driver=False,
-            runtime_env={"env_vars": variables},
-        )
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ValueError(f"no Ray cluster at {address!r}: {error}") from None
-    store.prepare()
-    token = store.work / f"shared-{secrets.token_hex(8)}"
-    write_atomically(token, "")
-    try:
-        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_LOSSES)(_fill)
-        with StopRequest() as stop, Tally(store, cells, retries=retries, stream=stream) as tally:
-            running: dict[Any, _Submitted] = {}
-            try:
-                while True:
-                    if stop.signal_number:
-                        raise Interrupted("stopped; run again to continue", stop.signal_number)
-                    while len(running) < _places(ray, cpus) and (cell := tally.next()) is not None:
-                        job = as_job(cell, study, store.folder.resolve())
-                        running[task.remote(job, token.name, cpus)] = _Submitted(
-                            cell, time.monotonic()
-                        )
-                    if not running:
-                        break
-                    ready, _ = ray.wait(list(running), timeout=_POLL)
-                    for reference in ready:
-                        _take(ray, reference, running.pop(reference), tally, study, store)
-            finally:
-                _cancel(ray, list(running))
-        return tally.summary
-    finally:
-        token.unlink(missing_ok=True)
-        ray.shutdown()
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise ValueError("--cluster needs Ray: pip install 'besselnet-lab[cluster]'") from None
-    return ray
-
-
-def _check_address(address: str) -> None:
-    """Refuse a host that does not answer as Ray does: `ray.init` would wait for many minutes."""
-    try:
-        place = urlsplit(address if "://" in address else f"//{address}")
-        if not place.hostname or not place.port:
-            return
-        target = (place.hostname, place.port)
-        with socket.create_connection(target, timeout=_SECONDS_TO_ANSWER) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") != "0":
-                return
-            connection.sendall(_HTTP2_OPENING)
-            with connection.makefile("rb") as answers:
-                answer = answers.read(4)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"no Ray cluster at {address!r}: {error}") from None
-    if len(answer) < 4 or answer[3] != _HTTP2_SETTINGS:
-        raise ValueError(f"no Ray cluster at {address!r}: something else answers there")
+    with connected(address, "besselnet-lab[cluster]", runtime_env={"env_vars": variables}) as ray:
+        store.prepare()
+        token = store.work / f"shared-{secrets.token_hex(8)}"
+        write_atomically(token, "")
+        try:
+            task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_LOSSES)(_fill)
+            with (
+                StopRequest() as stop,
+                Tally(store, cells, retries=retries, stream=stream) as tally,
+            ):
+                running: dict[Any, _Submitted] = {}
+                try:
+                    while True:
+                        if stop.signal_number:
+                            raise Interrupted("stopped; run again to continue", stop.signal_number)
+                        while (
+                            len(running) < _places(ray, cpus) and (cell := tally.next()) is not None
+                        ):
+                            job = as_job(cell, study, store.folder.resolve())
+                            running[task.remote(job, token.name, cpus)] = _Submitted(
+                                cell, time.monotonic()
+                            )
+                        if not running:
+                            break
+                        ready, _ = ray.wait(list(running), timeout=_POLL)
+                        for reference in ready:
+                            _take(ray, reference, running.pop(reference), tally, study, store)
+                finally:
+                    _cancel(ray, list(running))
+            return tally.summary
+        finally:
+            token.unlink(missing_ok=True)
 
 
 def _places(ray: Any, cpus: int) -> int:

@@ -19,6 +19,10 @@ from besselnet_lab.study.cells import Cell
 __all__ = ["Estimate", "measure", "time_left"]
 
 _STEPS = 2
+# Adversarial training takes so many times as long, see docs/robustness.md.
+_ADVERSARIAL = 6.0
+# Of a training step: a pass without gradients.
+_FORWARD = 1 / 3
 
 
 def steps_of(cell: Cell) -> int:
@@ -29,7 +33,7 @@ def steps_of(cell: Cell) -> int:
 
 
 class Estimate:
-    """Seconds of cells, from a pace (seconds of a step) for each kind of cell.
+    """Seconds of cells, from a pace (seconds of an ordinary step) for each kind of cell.
 
     A kind is a model with its options, the shape of the images and the size of a batch.
     """
@@ -43,7 +47,7 @@ class Estimate:
         for cell, result in zip(cells, results):
             if result is not None:
                 pace = result["seconds"]["training"] / result["curve"]["step"][-1]
-                found.setdefault(_kind(cell), []).append(pace)
+                found.setdefault(_kind(cell), []).append(pace / _longer(cell))
         self.paces |= {kind: statistics.median(paces) for kind, paces in found.items()}
 
     def recall(self, cells: Sequence[Cell], threads: int) -> None:
@@ -65,12 +69,16 @@ class Estimate:
                 write_json(_file(), {**_read_measured(), _place(kind, threads): self.paces[kind]})
 
     def seconds(self, cell: Cell) -> float | None:
-        """Of the whole cell: its steps, and a third of a step for each batch that is judged."""
+        """Of the whole cell: its steps, what it judges, and at most what corruptions and attacks take."""
         pace = self.paces.get(_kind(cell))
         if pace is None:
             return None
-        judged = math.ceil(cell.judged_images / cell.config.train.batch_size)
-        return pace * (steps_of(cell) + judged / 3)
+        forwards, gradients = cell.judged_images, 0
+        if cell.robust is not None:
+            further, gradients = cell.robust.passes(cell.judged_images)
+            forwards += further
+        passes = (gradients + _FORWARD * forwards) / _batch(cell)
+        return pace * (steps_of(cell) * _longer(cell) + passes)
 
 
 def time_left(estimate: Estimate, cells: Iterable[Cell]) -> tuple[float, int]:
@@ -110,6 +118,11 @@ def _kind(cell: Cell) -> str:
     shape = [cell.channels, cell.images.image_size, cell.classes]
     described = [model.name, model.options, shape, _batch(cell)]
     return json.dumps(described, sort_keys=True, allow_nan=False)
+
+
+def _longer(cell: Cell) -> float:
+    """How many times longer a step takes than an ordinary one."""
+    return _ADVERSARIAL if cell.config.train.adversarial else 1.0
 
 
 def _batch(cell: Cell) -> int:

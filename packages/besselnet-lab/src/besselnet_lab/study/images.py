@@ -37,6 +37,7 @@ __all__ = [
     "check_root",
     "divide_images",
     "load_images",
+    "spread",
 ]
 
 # The folder with the published files. In the environment and not in the settings of a cell: a result is
@@ -195,6 +196,12 @@ def divide_images(splits: Splits, images: CellImages) -> Splits:
         _only_classes(judged_of.select(judged), kept),
         replace(splits.provenance, divided=divided),
     )
+
+
+def spread(images: ImageSet, most: int) -> ImageSet:
+    """At most so many of the images, at equal distances."""
+    count = min(most, len(images))
+    return images.select(torch.linspace(0, len(images) - 1, count).round().long())
 
 
 def _check_labels(train: ImageSet, images: CellImages) -> None:

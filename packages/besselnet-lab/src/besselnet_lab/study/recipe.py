@@ -18,6 +18,7 @@ from besselnet.models import model_info
 from besselnet.train import DataConfig, TrainConfig, from_dict, override, read_config
 from besselnet_lab.paper import PaperRow, paper_models
 from besselnet_lab.study.images import Judge, Protocol
+from besselnet_lab.study.robustness import RobustPlan
 
 __all__ = ["Column", "DataEntry", "Method", "Recipe", "read_recipe"]
 
@@ -40,6 +41,8 @@ class DataEntry:
         augment: what augmentation "aug" does to the training images.
         by_group: keep whole groups (slides, patients) on one side of the division.
         train: training settings for this set, such as its batch size.
+        robust: `RobustPlan`, if networks trained on it are to be tested with corrupted images and under
+            attack; empty if not.
     """
 
     source: str
@@ -54,6 +57,11 @@ class DataEntry:
     augment: tuple[AugmentName, ...] = ("rotate",)
     by_group: bool = False
     train: dict[str, Any] = field(default_factory=dict)
+    robust: dict[str, Any] = field(default_factory=dict)
+
+    def robust_plan(self) -> RobustPlan | None:
+        """How robustness is tested, where it is."""
+        return from_dict(RobustPlan, self.robust, "robust.") if self.robust else None
 
     def size(self, regime: str) -> tuple[int | float, bool]:
         """(how many images train, as a number or a share; whether the classes share them equally)."""
@@ -266,6 +274,7 @@ def _check_train(table: Any, where: str) -> None:
 def _check_data(name: str, entry: DataEntry) -> None:
     where = f"data.{name}"
     _check_train(entry.train, f"{where}.train")
+    from_dict(RobustPlan, entry.robust, f"{where}.robust.")
     for regime, size in entry.train_images.items():
         equal = isinstance(size, Mapping) and size.keys() == {"per_class"}
         number = size["per_class"] if equal else size

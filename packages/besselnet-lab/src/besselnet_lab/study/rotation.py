@@ -5,13 +5,13 @@ from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import nn
 
 from besselnet.data import Batches, ImageSet
 from besselnet.masks import class_mean, mask_agreement, roles_of
 from besselnet.nn import evaluating
 from besselnet.train import evaluate_rotated
+from besselnet_lab.study.images import spread
 
 __all__ = ["background_class", "mask_rotation_agreement", "rotation_agreement"]
 
@@ -31,7 +31,7 @@ def rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any]:
     zeros or the reflected image outside of the frame; `quarter_turns` is the mean over 90, 180 and 270
     degrees, where nothing comes from outside. At most 500 images, spread over all that are judged.
     """
-    few = _spread(judged, _MOST_IMAGES)
+    few = spread(judged, _MOST_IMAGES)
     return _summary(len(few), _agreement(model, few, "black"), _agreement(model, few, "reflect"))
 
 
@@ -44,7 +44,7 @@ def mask_rotation_agreement(model: nn.Module, judged: ImageSet) -> dict[str, Any
     turn, and `quarter_turns_identical` whether there is none. At most 3.2 million pixels of images.
     """
     height, width = judged.image_size
-    few = _spread(judged, max(1, _MOST_PIXELS // (height * width)))
+    few = spread(judged, max(1, _MOST_PIXELS // (height * width)))
     background = background_class(judged.classes)
     means: dict[str, list[float]] = {}
     foreground = {}
@@ -68,12 +68,6 @@ def background_class(classes: Iterable[str]) -> int:
     """The number of the class "background"; of the first, where none is called so."""
     (number,) = roles_of(tuple(classes))["background"]
     return number
-
-
-def _spread(judged: ImageSet, most: int) -> ImageSet:
-    """At most so many of the images, at equal distances."""
-    count = min(most, len(judged))
-    return judged.select(torch.linspace(0, len(judged) - 1, count).round().long())
 
 
 def _summary(images: int, black: list[float], reflected: list[float]) -> dict[str, Any]:

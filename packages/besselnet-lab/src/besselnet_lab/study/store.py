@@ -22,6 +22,7 @@ from besselnet.train import ModelConfig, TrainConfig, changed_settings, from_dic
 from besselnet.untrusted import check_keys, read_json
 from besselnet_lab.study.cells import Cell, CellKey
 from besselnet_lab.study.images import CellImages
+from besselnet_lab.study.robustness import RobustPlan, check_robust
 
 __all__ = ["RESULT_FORMAT", "Busy", "Store", "now"]
 
@@ -169,6 +170,8 @@ def _complete(config: Mapping[str, Any]) -> dict[str, Any]:
     parts = {
         name: to_dict(from_dict(kind, config[name], f"{name}.")) for name, kind in kinds.items()
     }
+    if config.get("robust"):
+        parts["robust"] = to_dict(from_dict(RobustPlan, config["robust"], "robust."))
     return {**parts, "recommended": config.get("recommended", False)}
 
 
@@ -228,6 +231,8 @@ def _read_result(path: Path) -> dict[str, Any] | None:
             raise ValueError(f"{path}: 'rotation.{name}' is {share!r}, must be in [0, 1]")
     if "scores" in values:
         _check_scores(path, values)
+    if "robust" in values:
+        check_robust(path, values)
     curve = values["curve"]
     for name, numbers in curve.items():
         good = isinstance(numbers, list) and len(numbers) == len(curve["epoch"]) > 0

@@ -34,6 +34,7 @@ from besselnet.train import (
 from besselnet.untrusted import read_json
 from besselnet_lab.study.cells import Cell
 from besselnet_lab.study.images import load_images
+from besselnet_lab.study.robustness import measure_robustness
 from besselnet_lab.study.rotation import (
     background_class,
     mask_rotation_agreement,
@@ -45,6 +46,8 @@ __all__ = ["describe_failure", "environment", "fill_cell", "train_cell"]
 
 # In the folder of a run that is not finished: with what it was begun.
 _BEGUN = "cell.json"
+# There too, for as long as it takes: what is known of the robustness of the trained network.
+_ROBUST = "robust.json"
 # Judged images on which the rotations of a trained network are tried; of those with masks, fewer.
 _PROBES, _PROBES_WITH_MASKS = 16, 2
 # Settings of data that the cell alone decides.
@@ -97,6 +100,7 @@ def train_cell(cell: Cell, folder: Path, study: str) -> dict[str, Any]:
         "notes": _notes(cell, splits.provenance),
         "model": _describe(run, splits.test),
         **_judge(run, splits.test, results),
+        **_robustness(cell, run, splits.test, folder / _ROBUST),
         "seconds": {
             "training": round(sum(curve["seconds"]), 3),
             "last_session": round(time.monotonic() - started, 3),
@@ -119,6 +123,13 @@ def _judge(run: Run, judged: ImageSet, results: Mapping[str, Any]) -> dict[str, 
         "scores": mask_scores(results),
         "rotation": mask_rotation_agreement(run.model, judged),
     }
+
+
+def _robustness(cell: Cell, run: Run, judged: ImageSet, kept: Path) -> dict[str, Any]:
+    """What corruptions and attacks do, where the recipe asks for it."""
+    if cell.robust is None:
+        return {}
+    return {"robust": measure_robustness(run.model, judged, cell.robust, kept)}
 
 
 def mask_scores(results: Mapping[str, Any]) -> dict[str, Any]:

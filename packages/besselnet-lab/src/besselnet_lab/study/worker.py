@@ -19,6 +19,7 @@ from typing import Any
 from besselnet.train import RunConfig, from_dict, to_dict
 from besselnet_lab.study.cells import Cell, CellKey
 from besselnet_lab.study.images import CellImages
+from besselnet_lab.study.robustness import RobustPlan
 from besselnet_lab.study.store import Busy, Store
 from besselnet_lab.study.train_cell import describe_failure, environment, fill_cell
 
@@ -48,6 +49,8 @@ def cell_of(job: dict[str, Any]) -> Cell:
     values["key"] = CellKey(**values["key"])
     values["images"] = from_dict(CellImages, values["images"])
     values["config"] = from_dict(RunConfig, values["config"])
+    if values["robust"] is not None:
+        values["robust"] = from_dict(RobustPlan, values["robust"])
     return Cell(**values)
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from besselnet._pixels import IGNORED
-    from besselnet.masks._files import mask_columns, output_names, predict_files
+    from besselnet.masks._files import (
+        mask_columns,
+        measure_columns,
+        output_names,
+        predict_files,
+        predict_images,
+    )
     from besselnet.masks._instances import (
         METHODS,
         InstanceScores,
@@ -61,10 +67,12 @@ __all__ = [
     "mask_agreement",
     "mask_columns",
     "match_instances",
+    "measure_columns",
     "measure_instances",
     "output_names",
     "overlay_mask",
     "predict_files",
+    "predict_images",
     "predict_tiles",
     "probabilities_of",
     "receptive_field",
@@ -73,7 +81,9 @@ __all__ = [
 
 _PLACES = {
     "_pixels": ("IGNORED",),
-    "masks._files": ("mask_columns", "output_names", "predict_files"),
+    "masks._files": (
+        *("mask_columns", "measure_columns", "output_names", "predict_files", "predict_images"),
+    ),
     "masks._instances": (
         *("METHODS", "InstanceScores", "Method"),
         *("label_instances", "match_instances", "measure_instances", "roles_of"),

@@ -10,12 +10,10 @@ A large image is decoded in whole, and then lies on the disk: beside one tile, a
 nothing of it is in memory. Objects need the whole mask.
 """
 
-import csv
-import io
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -24,7 +22,8 @@ from typing import IO, Any
 import numpy as np
 
 from besselnet._pixels import image_files, read_pixels, unit_floats
-from besselnet.atomic import atomic_file, remove_leftovers
+from besselnet._rows import Write, row_file
+from besselnet.atomic import remove_leftovers
 from besselnet.checks import check_choice, check_count
 from besselnet.masks._instances import (
     METHODS,
@@ -45,7 +44,6 @@ from besselnet.masks._tiles import (
     iter_tiles,
     receptive_field,
 )
-from besselnet.untrusted import csv_cell
 
 # The smallest tile that leaves room for context, seams and progress.
 LEAST_TILE = 256
@@ -117,14 +115,62 @@ def predict_files(
         raw_csv: in `measures.csv`, leave text as it is that a spreadsheet would take for a formula.
         progress: called with a line of text while a large image is predicted.
     """
+    return _written(
+        predict_images(
+            forward,
+            _read_files(output_names(paths), {"channels": channels, **(reading or {})}),
+            folder,
+            classes=classes,
+            channels=channels,
+            bits=(reading or {}).get("bits"),
+            tile=tile,
+            margin=margin,
+            overlays=overlays,
+            probabilities=probabilities,
+            instances=instances,
+            least_area=least_area,
+            progress=progress,
+        ),
+        Path(folder),
+        instances is not None,
+        raw_csv,
+    )
+
+
+def predict_images(
+    forward: Forward,
+    images: Iterable[tuple[str, Path, Array | Exception]],
+    folder: Path | str,
+    *,
+    classes: Sequence[str],
+    channels: int,
+    bits: int | None = None,
+    tile: int = TILE,
+    margin: int | None = None,
+    overlays: bool = False,
+    probabilities: bool = False,
+    instances: Method | None = None,
+    least_area: int = 1,
+    progress: Callable[[str], object] = lambda text: None,
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Write the mask of each image into `folder`, and yield its row and the measures of its objects.
+
+    As `predict_files`, of images that are read: (what the row calls it, name of its files, pixels as
+    `read_pixels` has them, or why there are none). `bits` of uint16 pixels.
+    """
     check_count("tile", tile, least=LEAST_TILE)
     check_count("least_area", least_area)
     if instances is not None:
         check_choice("instances", instances, METHODS)
     wanted = _Wanted(Path(folder), tuple(classes), overlays, probabilities, instances, least_area)
-    reader = {"channels": channels, **(reading or {})}
-    tiles = _Tiles(forward, channels, reader.get("bits"), tile, margin, progress)
-    return _rows(output_names(paths), wanted, tiles, reader, raw_csv)
+    tiles = _Tiles(forward, channels, bits, tile, margin, progress)
+    return _rows(images, wanted, tiles)
+
+
+def measure_columns() -> dict[str, type]:
+    """The columns of the measures of objects, and their types."""
+    example = measure_instances(np.ones((1, 1), np.int32), mask=[[0]], probabilities=[[1]])[0]
+    return {"image": str, **{name: type(value) for name, value in example.items()}}
 
 
 @dataclass(frozen=True)
@@ -143,38 +189,62 @@ class _Wanted:
         return self.folder / kind / name.with_name(name.name + suffix)
 
 
-def _rows(
-    files: list[tuple[Path, Path]],
-    wanted: _Wanted,
-    tiles: "_Tiles",
-    reader: dict[str, Any],
+def _read_files(
+    files: list[tuple[Path, Path]], reader: dict[str, Any]
+) -> Iterator[tuple[str, Path, Array | Exception]]:
+    for path, name in files:
+        # In no variable, which would keep a large image in memory.
+        yield str(path), name, _read(path, reader)
+
+
+def _read(path: Path, reader: dict[str, Any]) -> Array | Exception:
+    try:
+        return read_pixels(path, **reader)
+    except (ValueError, OSError) as error:
+        return error
+
+
+def _written(
+    found: Iterator[tuple[dict[str, Any], list[dict[str, Any]]]],
+    folder: Path,
+    with_objects: bool,
     raw_csv: bool,
 ) -> Iterator[dict[str, Any]]:
-    wanted.folder.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(wanted.folder)
-    columns = mask_columns(wanted.classes, objects=wanted.instances is not None)
+    """The rows, while the measures are written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
     with ExitStack() as stack:
-        write = None
-        if wanted.instances:
-            write = stack.enter_context(_table(wanted.folder / "measures.csv", raw_csv))
-        for path, name in files:
-            row: dict[str, Any] = {**dict.fromkeys(columns), "image": str(path)}
-            try:
-                image: Any = read_pixels(path, **reader)
-            except (ValueError, OSError) as error:
-                yield row | {"error": _reason(error)}
-                continue
-            try:
-                with TemporaryFile(dir=wanted.folder) as file:
-                    if max(image.shape) > tiles.tile:
-                        image = _OnDisk(image, file)
-                    found, objects = _predict_image(image, name, wanted, tiles)
-            except ValueError as error:
-                yield row | {"error": _reason(error)}
-                continue
-            if write is not None:
-                write([{"image": str(path), **measures} for measures in objects])
-            yield row | found
+        write: Write = lambda rows: None  # noqa: E731
+        if with_objects:
+            place = folder / "measures.csv"
+            write = stack.enter_context(row_file(place, measure_columns(), "csv", raw=raw_csv))
+        for row, objects in found:
+            write(objects)
+            yield row
+
+
+def _rows(
+    images: Iterable[tuple[str, Path, Array | Exception]], wanted: _Wanted, tiles: "_Tiles"
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    wanted.folder.mkdir(parents=True, exist_ok=True)
+    columns = mask_columns(wanted.classes, objects=wanted.instances is not None)
+    for place, name, pixels in images:
+        row: dict[str, Any] = {**dict.fromkeys(columns), "image": place}
+        if isinstance(pixels, Exception):
+            yield row | {"error": _reason(pixels)}, []
+            continue
+        try:
+            with TemporaryFile(dir=wanted.folder) as file:
+                image: Any = pixels
+                if max(image.shape) > tiles.tile:
+                    image = _OnDisk(image, file)
+                # The whole image is on the disk, or small.
+                del pixels
+                found, objects = _predict_image(image, name, wanted, tiles)
+        except ValueError as error:
+            yield row | {"error": _reason(error)}, []
+            continue
+        yield row | found, [{"image": place, **measures} for measures in objects]
 
 
 def _predict_image(
@@ -318,29 +388,6 @@ class _Tiles:
                 stacklevel=2,
             )
         return room if found is None else found
-
-
-@contextmanager
-def _table(path: Path, raw: bool) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
-    """A function that appends rows to a CSV file, which appears when the block ends."""
-    columns = [
-        "image",
-        *measure_instances(np.ones((1, 1), np.int32), mask=[[0]], probabilities=[[1]])[0],
-    ]
-    with atomic_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-
-        def write(rows: list[dict[str, Any]]) -> None:
-            for row in rows:
-                texts = (
-                    {} if raw else {k: csv_cell(v) for k, v in row.items() if isinstance(v, str)}
-                )
-                writer.writerow(row | texts)
-
-        yield write
-        text.detach()
 
 
 def _reason(error: Exception) -> str:

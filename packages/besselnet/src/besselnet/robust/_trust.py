@@ -141,6 +141,15 @@ class Trust:
             scores,
         )
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that it consists of, by name."""
+        found = {name: getattr(self, name) for name in _HELD_OUT}
+        found["temperature"] = torch.tensor(self.temperature, dtype=torch.float64)
+        for name in _GROUPS:
+            for number, tensor in enumerate(getattr(self.likeness, name)):
+                found[f"{name}/{number}"] = tensor
+        return found
+
     def _score(self, distances: Tensor) -> Tensor:
         """(N,) the larger of the distances (N, groups): an image that is unlike in one way alone is unlike.
 
@@ -191,13 +200,8 @@ def _describe_all(network: Network, batches: Batches) -> tuple[Tensor, tuple[Ten
 
 def save_trust(trust: Trust, folder: str | Path, weights: str = "") -> None:
     """Write a `Trust` into the folder of its network; `weights` names those that it belongs to."""
-    tensors = {name: getattr(trust, name) for name in _HELD_OUT}
-    tensors["temperature"] = torch.tensor(trust.temperature, dtype=torch.float64)
-    for name in _GROUPS:
-        for number, tensor in enumerate(getattr(trust.likeness, name)):
-            tensors[f"{name}/{number}"] = tensor
     content = save(
-        {name: tensor.contiguous().clone() for name, tensor in tensors.items()},
+        {name: tensor.contiguous().clone() for name, tensor in trust.tensors().items()},
         # One key: several are written in any order, and the same trust should be the same bytes.
         metadata={"besselnet": json.dumps({"format": FORMAT, "weights": weights})},
     )

@@ -28,6 +28,7 @@ if _missing:
         f"besselnet.train needs {', '.join(_missing)}: pip install 'besselnet[train]'"
     )
 
+from besselnet.train._answers import feature_columns
 from besselnet.train._config import (
     DataConfig,
     ModelConfig,
@@ -58,6 +59,7 @@ from besselnet.train._folds import (
     wilson_interval,
 )
 from besselnet.train._history import History
+from besselnet.train._in_flight import default_workers
 from besselnet.train._mirror import MirrorTrial, try_mirror_images
 from besselnet.train._predict import (
     Prediction,
@@ -95,6 +97,7 @@ from besselnet.train._scores import (
     Result,
     ValueEvaluation,
 )
+from besselnet.train._shards import ShardsReport, predict_shards
 from besselnet.train._speed import Speed, Timing, measure_speed, time_in_turns
 from besselnet.train._tasks import (
     Classify,
@@ -136,6 +139,7 @@ __all__ = [
     "Run",
     "RunConfig",
     "Segment",
+    "ShardsReport",
     "Speed",
     "StopRequest",
     "Timing",
@@ -145,6 +149,7 @@ __all__ = [
     "changed_settings",
     "choose_device",
     "default_folder",
+    "default_workers",
     "describe_environment",
     "describe_settings",
     "digest_images",
@@ -152,6 +157,7 @@ __all__ = [
     "evaluate_robust",
     "evaluate_rotated",
     "evaluate_run",
+    "feature_columns",
     "find_learning_rate",
     "find_run_rate",
     "fit",
@@ -169,6 +175,7 @@ __all__ = [
     "predict",
     "predict_masks",
     "predict_rows",
+    "predict_shards",
     "preview_run",
     "read_config",
     "read_folds_config",

@@ -2,22 +2,18 @@
 
 import warnings
 from collections.abc import Iterable, Iterator
-from itertools import islice
-from math import isfinite
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from besselnet.checks import check_count
-from besselnet.data import as_floats, iter_images, reading_options
+from besselnet.data import cut_segments, open_sources
 from besselnet.export import Prediction
 from besselnet.masks import predict_files, probabilities_of
 from besselnet.nn import fold_batch_norm
-from besselnet.train._evaluate import device_of
+from besselnet.train._answers import ImageAnswers, Piece, how_read
+from besselnet.train._in_flight import answer_pieces
 from besselnet.train._run import Run
-from besselnet.train._trust import find_limits, trust_rows
 
 
 def predict(
@@ -37,7 +33,7 @@ def predict(
     answers and sets promise, see `besselnet.robust.Limits`; unset: 95%, and what can be promised.
     """
     _check_task(run, "classify")
-    wanted = {"coverage": coverage, "error_rate": error_rate}
+    wanted: dict[str, Any] = {"coverage": coverage, "error_rate": error_rate}
     for row in predict_rows(run, paths, batch_size=batch_size, max_pixels=max_pixels, **wanted):
         yield Prediction(
             *(row[name] for name in ("image", "class", "probability", "error")),
@@ -51,45 +47,39 @@ def predict_rows(
     *,
     batch_size: int = 64,
     max_pixels: int | None = None,
+    features: bool = False,
+    workers: int = 0,
     coverage: float | None = None,
     error_rate: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each image file, in order, for runs that answer for whole images.
+    """A row for each image, in order, for runs that answer for whole images.
 
     A row has ``"image"``, ``"error"`` (None, or why there is no answer) and `Run.columns` (None with an
     error): those of the task, and for classes ``"sure"`` ("yes", "unsure" or "unlike") and ``"set"`` (the
     classes that the image may have, with semicolons between them), where the run has a `Run.trust`. Files are
     read, and answers called sure, as by `predict`.
+
+    Args:
+        paths: image files, folders, and all other sources of `besselnet.data.open_sources`.
+        batch_size: images that the network takes at once.
+        max_pixels, coverage, error_rate: as in `predict`.
+        features: with columns ``feature_0``, ..., what the last layer of the network takes.
+        workers: processes that read, and on CPUs answer, ahead; 0: none.
     """
     _check_task(run, "classify", "regress", "multilabel")
     check_count("batch_size", batch_size)
-    how: dict[str, Any] = {"image_size": run.image_size, "channels": run.in_channels}
-    found = iter_images(paths, **how, **_reading(run, max_pixels))
-    network = fold_batch_norm(run.model)  # the same answers with fewer steps
-    nothing = dict.fromkeys(run.columns)
-    limits = find_limits(run.trust, coverage, error_rate)
-    while batch := list(islice(found, batch_size)):
-        images = [image for _, image in batch if isinstance(image, Tensor)]
-        answers: Iterator[dict[str, Any]] = iter(())
-        if images:
-            pixels = torch.stack([as_floats(image) for image in images])
-            pixels = pixels.to(device_of(network))
-            if run.trust is not None:
-                answers = trust_rows(run.trust.judge(network, pixels, limits), run.classes)
-            else:
-                with torch.no_grad():
-                    answers = iter(run.learned.rows(network(pixels).cpu()))
-        for path, image in batch:
-            row, error = nothing, None
-            if isinstance(image, Exception):
-                error = " ".join(str(image).split()) or type(image).__name__
-            else:
-                answer = next(answers)
-                if all(isfinite(v) for v in answer.values() if isinstance(v, float)):
-                    row = answer
-                else:
-                    error = "the network gives answers that are infinite or NaN"
-            yield {"image": str(path), **row, "error": error}
+    answers = ImageAnswers(
+        run,
+        batch_size=batch_size,
+        max_pixels=max_pixels,
+        features=features,
+        coverage=coverage,
+        error_rate=error_rate,
+    )
+    segments = chain.from_iterable(source.segments() for source in open_sources(paths))
+    pieces = (Piece(found) for found in cut_segments(segments, batch_size))
+    found = answer_pieces(answers, pieces, check_count("workers", workers, least=0))
+    return chain.from_iterable(answer.rows for answer in found)
 
 
 def predict_masks(
@@ -108,14 +98,8 @@ def predict_masks(
     `predict`.
     """
     _check_task(run, "segment")
-    size = run.config.data.image_size
-    if size is not None:
-        warnings.warn(
-            f"the network was trained on images resized to {size} pixels, and these are not resized: "
-            "their objects should be as large",
-            stacklevel=2,
-        )
-    reading = _reading(run, max_pixels)
+    warn_of_size(run)
+    reading = how_read(run, max_pixels)
     reading.pop("resize", None)
     forward = probabilities_of(fold_batch_norm(run.model))
     return predict_files(
@@ -129,10 +113,15 @@ def predict_masks(
     )
 
 
-def _reading(run: Run, max_pixels: int | None) -> dict[str, Any]:
-    """How files are read: as in the training."""
-    options = reading_options(run.config.data.options)
-    return {**options, "max_pixels": max_pixels or options.get("max_pixels")}
+def warn_of_size(run: Run, stacklevel: int = 3) -> None:
+    """Warn whoever asks for masks of images that are not resized as those of the training were."""
+    size = run.config.data.image_size
+    if size is not None:
+        warnings.warn(
+            f"the network was trained on images resized to {size} pixels, and these are not resized: "
+            "their objects should be as large",
+            stacklevel=stacklevel,
+        )
 
 
 def _check_task(run: Run, *tasks: str) -> None:

@@ -27,7 +27,7 @@ class ProgressLog:
     """Shows progress through `total` units of work, and keeps the lines in a log file.
 
     Args:
-        total: units of work.
+        total: units of work; None if that is not known yet.
         unit: what a unit is called, in the plural.
         done: units already done, when work goes on where it stopped.
         log: file to append the lines to.
@@ -37,7 +37,7 @@ class ProgressLog:
 
     def __init__(
         self,
-        total: int,
+        total: int | None,
         *,
         unit: str,
         done: int = 0,
@@ -76,7 +76,20 @@ class ProgressLog:
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, description=text)
         elif time.monotonic() - self._last_line > LINE_EVERY:
-            self.line(f"{self._unit} {self._done}/{self._total}  {text}  {self.time_left()}")
+            total = "" if self._total is None else f"/{self._total}"
+            self.line(f"{self._unit} {self._done}{total}  {text}  {self.time_left()}")
+
+    def expect(self, total: int) -> None:
+        """Note how many units there are, by what is known now."""
+        self._total = total
+        if self._bar is not None:
+            self._bar.update(self._task, total=total)
+
+    def rate(self) -> str:
+        """Such as "310/s", from the pace since the start; empty while unknown."""
+        seconds = time.monotonic() - self._started
+        fresh = self._done - self._done_before
+        return f"{fresh / seconds:.0f}/s" if fresh > 0 and seconds > 0 else ""
 
     def line(self, text: str) -> None:
         """Show a line that stays, and append it to the log."""
@@ -98,7 +111,7 @@ class ProgressLog:
     def time_left(self) -> str:
         """Such as "1m40s left", from the pace since the start; empty while unknown."""
         fresh = self._done - self._done_before
-        if fresh <= 0:
+        if fresh <= 0 or self._total is None:
             return ""
         pace = (time.monotonic() - self._started) / fresh
         return f"{in_words(pace * (self._total - self._done))} left"

@@ -40,6 +40,9 @@ MOVES_OF_MASKS = ("rotate", "scale", "stretch")
 PATCH, PATCHES_IN_BATCH = 128, 8
 # A ground darker than this is continued by zeros.
 DARK = 0.1
+# Objects that are cut out as large as their frame leave a ground in its corners alone, further out than
+# this. A disc would hide what lies between.
+CORNERS = 1.2
 # Images of the largest class for one of the smallest, above which classes are drawn equally often.
 SKEW = 3.0
 EMA_DECAY = 0.998
@@ -122,7 +125,7 @@ def _choices(images: ImageSet, info: ModelInfo, given: Mapping[str, Any]) -> Ite
     if images.task == "classify":
         yield from _choices_for_classes(images, train)
     if "field" in info.options:
-        if ground is None:
+        if ground is None and ground_colour(images.images, CORNERS) is None:
             field, because = "disc", "the corners are part of the picture"
         else:
             field, because = "square", "objects lie on a uniform ground"

@@ -57,6 +57,8 @@ class RobustSettings:
 
     Attributes:
         epsilons: the largest changes of a pixel under attack, for the curves of FGSM and of a short PGD.
+        strong_epsilon: that of the strong attacks, one of `epsilons`; None for the one at which the short PGD
+            leaves about half of the right answers. Networks are compared at the same one.
         attacked: at most so many images are attacked, drawn at random.
         placed: at most so many images are rotated and shifted by the spatial attack.
         angles: of the spatial attack, equally spaced from 0.
@@ -69,6 +71,7 @@ class RobustSettings:
     """
 
     epsilons: tuple[float, ...] = (2 / 255, 4 / 255, 8 / 255, 16 / 255, 32 / 255)
+    strong_epsilon: float | None = None
     attacked: int = 200
     placed: int = 500
     angles: int = 24
@@ -85,6 +88,10 @@ class RobustSettings:
             raise ValueError(f"epsilons={self.epsilons!r}: must be growing numbers")
         for i, epsilon in enumerate(self.epsilons):
             check_number(f"epsilons[{i}]", epsilon, above=0, most=1)
+        if self.strong_epsilon is not None and self.strong_epsilon not in self.epsilons:
+            raise ValueError(
+                f"strong_epsilon={self.strong_epsilon!r}: must be one of epsilons={self.epsilons!r}"
+            )
         for name in (
             "attacked",
             "placed",
@@ -98,6 +105,17 @@ class RobustSettings:
             check_count(name, getattr(self, name))
         check_number("shift", self.shift, least=0, most=1)
         check_seed(self.seed)
+
+    def passes(self, images: int) -> tuple[int, int]:
+        """(forward passes, gradients) of single images that so many images take, if no attack succeeds."""
+        attacked, placed = min(self.attacked, images), min(self.placed, images)
+        forwards = images * len(CORRUPTIONS) * SEVERITIES
+        # Rotated alone, then with nine shifts each.
+        forwards += placed * self.angles * 10
+        forwards += attacked * (self.queries + self.tries)
+        curves = len(self.epsilons) * (self.curve_steps + 1) + self.curve_steps
+        strong = self.steps * (self.restarts + 2)
+        return forwards, attacked * (curves + strong)
 
 
 # An attack on (network, images, labels, epsilon), with settings and a seed.
@@ -138,9 +156,9 @@ def evaluate_robust(
     | gradient_masking | a `besselnet.robust.MaskingVerdict`: whether the attacks can be believed |
     | settings | what was used |
 
-    The strong attacks have the epsilon at which the short PGD leaves about half of the right answers: there
-    attacks differ most. Under "ensemble" an image is right if APGD, with both losses, and the square
-    attack all fail.
+    Unless the settings name another, the strong attacks have the epsilon at which the short PGD leaves about
+    half of the right answers: there attacks differ most. Under "ensemble" an image is right if APGD, with
+    both losses, and the square attack all fail.
 
     Args:
         images: with classes.
@@ -262,7 +280,9 @@ class _Measurement:
             for name in _CURVES
         }
         half = len(right) / count / 2
-        chosen = min(range(len(epsilons)), key=lambda i: abs(curves["short_pgd"][i] - half))
+        at_half = min(range(len(epsilons)), key=lambda i: abs(curves["short_pgd"][i] - half))
+        fixed = self.settings.strong_epsilon
+        chosen = at_half if fixed is None else epsilons.index(fixed)
         epsilon = epsilons[chosen]
         standing = {name: self._under(name, epsilon) for name in _STRONG}
         strong = {"fgsm": curves["fgsm"][chosen]}
@@ -348,12 +368,8 @@ class _Measurement:
         started = time.perf_counter()
         adversarial_batch(self.model, images, labels, settings.epsilons[0], steps=1)
         gradient = (time.perf_counter() - started) / len(images)
-        curves = len(settings.epsilons) * (settings.curve_steps + 1) + settings.curve_steps
-        strong = settings.steps * (settings.restarts + 2)
-        forwards = len(self.images) * len(CORRUPTIONS) * SEVERITIES
-        forwards += len(self.placed) * settings.angles * 10
-        forwards += attacked * (settings.queries + settings.tries)
-        seconds = forwards * forward + attacked * (curves + strong) * gradient
+        forwards, gradients = settings.passes(len(self.images))
+        seconds = forwards * forward + gradients * gradient
         done = f", {len(self.parts)} of {total} parts are done" if self.parts else ""
         print(
             f"corrupting {len(self.images)} images, attacking {attacked}: at most about "

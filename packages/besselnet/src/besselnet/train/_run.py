@@ -98,7 +98,7 @@ class Run:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of what `predict_rows` gives for each image, beside "image" and "error"."""
-        return self.learned.columns if self.trust is None else TRUST_COLUMNS
+        return self.learned.columns if self.trust is None else tuple(TRUST_COLUMNS)
 
     def untrained_model(self) -> nn.Module:
         """The network as it was before training, in eval mode, on the CPU."""

@@ -21,8 +21,8 @@ from besselnet.robust import (
 from besselnet.train._evaluate import device_of
 from besselnet.train._sample import sample_images
 
-# What `predict` writes about each image.
-TRUST_COLUMNS = ("class", "probability", "sure", "set")
+# What `predict` writes about each image, and the type of each.
+TRUST_COLUMNS: dict[str, type] = {"class": str, "probability": float, "sure": str, "set": str}
 # Training images that are looked at, drawn at random: more of them change little, and cost time.
 MOST_IMAGES = 2_000
 

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from besselnet._pixels import RESIZE, check_reading, option_hint, scale_depth
+from besselnet._pixels import RESIZE, check_reading
 from besselnet.checks import check_choice, check_count
+from besselnet.data._array_images import as_images
 from besselnet.data._array_labels import array_labels, array_masks, array_task
 from besselnet.data._decode import Resize, resize_in_pieces, resize_masks, warn_of_dark_images
 from besselnet.data._files import read_arrays, take
@@ -20,8 +21,6 @@ from besselnet.data._sizes import choose_size, pad, padded_size
 from besselnet.untrusted import MOST_BYTES, reading
 
 _GROUP_KEYS = ("groups", "slide")
-# That are recognised without `layout`.
-_MOST_CHANNELS = 32
 
 
 @register_data(
@@ -147,53 +146,6 @@ def _with_masks(
         for part in masks
     ]
     return [resize_in_pieces(x, size, resize) for x in images], [y.numpy() for y in resized], ""
-
-
-def as_images(
-    array: np.ndarray, layout: str | None = None, bits: int | None = None
-) -> torch.Tensor:
-    """(N, H, W), (N, H, W, C) or (N, C, H, W) of any accepted type -> (N, C, H, W) tensor."""
-    if array.ndim not in (3, 4):
-        raise ValueError(f"images must have 3 or 4 axes, got shape {array.shape}")
-    if array.ndim == 3:
-        array = array[:, None]
-    else:
-        if (layout or _layout(array.shape)) == "NHWC":
-            array = array.transpose(0, 3, 1, 2)
-    return torch.from_numpy(np.ascontiguousarray(_as_values(array, bits)))
-
-
-def _layout(shape: tuple[int, ...]) -> str:
-    """ "NHWC" or "NCHW", where the lengths of the axes tell."""
-    for few in (
-        lambda length, _: length in (1, 3),
-        lambda length, others: length <= _MOST_CHANNELS and 2 * length < min(others),
-    ):
-        for layout, axis in (("NHWC", 3), ("NCHW", 1)):
-            if few(shape[axis], (shape[2], shape[4 - axis])):
-                return layout
-    raise ValueError(
-        f"cannot tell the channels in shape {shape}: {option_hint('layout', 'NHWC')} or NCHW"
-    )
-
-
-def _as_values(array: np.ndarray, bits: int | None) -> np.ndarray:
-    """uint8, or float32 in [0, 1]."""
-    kind = array.dtype.kind
-    if kind == "b":
-        return array.astype(np.uint8) * 255
-    if kind == "f":
-        return array.astype(np.float32)
-    if array.dtype == np.uint8:
-        return array
-    if array.dtype == np.uint16:
-        return scale_depth(array, bits)
-    if kind in "iu":
-        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
-        if low < 0 or high > 255:
-            raise ValueError(f"integer images must lie in 0..255, got {low} to {high}")
-        return array.astype(np.uint8)
-    raise ValueError(f"images must be numbers, got {array.dtype}")
 
 
 def _names(classes: np.ndarray | None) -> tuple[str, ...] | None:

@@ -1,0 +1,376 @@
+"""The rows of any number of images in a folder of files, each whole or not there: for resuming and sharing.
+
+_predict.json           what decides the rows: network, images, options
+rows-00000-000012.csv   image files and arrays: so many rows a file, of source 0 those of number 12
+rows-00001.csv          a tar archive: all of its rows
+measures-....csv        of objects in the same images, with masks
+masks/UNIT/...png       and other files of masks, a folder for each file of rows
+"""
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from besselnet._rows import FORMATS, Write, check_parquet, row_file
+from besselnet.atomic import made_folder, remove_leftovers, write_atomically, write_json
+from besselnet.checks import check_choice, check_count
+from besselnet.data import (
+    ImageSource,
+    check_sources,
+    cut_segments,
+    list_sources,
+    open_sources,
+)
+from besselnet.locking import hold, hold_folder
+from besselnet.masks import measure_columns
+from besselnet.train._answers import Answer, Answers, ImageAnswers, MaskAnswers, Piece
+from besselnet.train._cluster import answer_on_cluster, evidence_of
+from besselnet.train._in_flight import answer_pieces, default_workers
+from besselnet.train._predict import warn_of_size
+from besselnet.train._progress import ProgressLog
+from besselnet.train._run import Run
+from besselnet.train._trust import find_limits
+from besselnet.untrusted import read_json
+
+# Readers of folders of Parquet files leave out names that begin so.
+JOB_FILE = "_predict.json"
+_FORMAT = 1
+ROWS_PER_FILE = 10_000
+_MOST_ROWS = 1_000_000
+# Answers that wait for being written.
+_WAITING = 8
+
+
+@dataclass(frozen=True)
+class ShardsReport:
+    """What a call of `predict_shards` did.
+
+    Attributes:
+        images: answered in this call, with `failures` among them.
+        files: of rows that it wrote; `skipped`: those that were there.
+    """
+
+    images: int
+    failures: int
+    files: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """What one file of rows is about: a part of a source, or all of an archive."""
+
+    name: str
+    images: int | None
+    size: int
+
+
+def predict_shards(
+    run: Run,
+    places: Sequence[Path | str],
+    folder: Path | str,
+    *,
+    form: str = "csv",
+    rows_per_file: int = ROWS_PER_FILE,
+    shard: str | None = None,
+    resume: bool = False,
+    batch_size: int = 64,
+    max_pixels: int | None = None,
+    coverage: float | None = None,
+    error_rate: float | None = None,
+    features: bool = False,
+    raw_csv: bool = False,
+    workers: int | None = None,
+    cluster: str | None = None,
+    gpus: float = 0.0,
+    progress: ProgressLog | None = None,
+    **masks: Any,
+) -> ShardsReport:
+    """Answer for any number of images, and write the rows into files of `folder`, each whole or not at all.
+
+    A file is a function of the network, the images and the options alone: whatever was killed in between,
+    and on however many machines it was made, it has the same bytes.
+
+    Args:
+        places: image files, folders, and all other sources of `besselnet.data.open_sources`.
+        form: "csv", "jsonl" or "parquet".
+        rows_per_file: of image files and arrays; an archive has a file of its own.
+        shard: "3/16" for the third of sixteen shares of the files, which calls elsewhere complete.
+        resume: go on with the first file that is not there. Refused if anything has changed.
+        batch_size: images that the network takes at once.
+        max_pixels, coverage, error_rate, features: as in `predict_rows`.
+        raw_csv: leave text as it is that a spreadsheet would take for a formula.
+        workers: processes on this machine, or workers of the cluster; unset: one for each core.
+        cluster: address of an existing Ray cluster that does the work; `gpus` of each of its workers.
+        progress: is told of every batch.
+        masks: for runs that give masks, the options of `besselnet.masks.predict_images`.
+    """
+    check_choice("form", form, FORMATS)
+    if form == "parquet":
+        check_parquet()
+    check_count("batch_size", batch_size)
+    check_count("rows_per_file", rows_per_file, most=_MOST_ROWS)
+    share, shares = read_shard(shard)
+    folder = Path(folder)
+    check_sources(places)
+    options: dict[str, Any] = {"max_pixels": max_pixels}
+    answers: Answers
+    if run.task == "segment":
+        if features:
+            raise ValueError("features=True: must be False for a network that gives masks")
+        find_limits(run.trust, coverage, error_rate)
+        warn_of_size(run)
+        answers = MaskAnswers(run, folder, **options, **masks)
+    else:
+        if masks:
+            raise ValueError(f"{next(iter(masks))}: {run.folder} gives no masks")
+        options |= {"batch_size": batch_size, "features": features}
+        options |= {"coverage": coverage, "error_rate": error_rate}
+        answers = ImageAnswers(run, **options)
+    sources = open_sources(places)
+    listing = list_sources(sources)
+    units = _plan(sources, rows_per_file)
+    mine = [unit for number, unit in enumerate(units) if number % shares == share - 1]
+    # As JSON has them, to be compared with those of an earlier call.
+    job = {
+        "format": _FORMAT,
+        "network": _digest(run),
+        "images": listing.digest,
+        "rows": {"form": form, "rows_per_file": rows_per_file, "raw_csv": raw_csv},
+        "options": {**options, **masks},
+    }
+    files = _RowFiles(folder, answers.columns, form, raw_csv, masks.get("instances") is not None)
+    with _held(folder, share, shares, mine):
+        _check_job(folder, job)
+        wanted = [unit for unit in mine if not files.path(unit.name).exists()]
+        if len(wanted) < len(mine) and not resume:
+            raise ValueError(f"{folder} has rows already: resume, or choose another folder")
+        write_json(folder / JOB_FILE, job)
+        pieces = _pieces(sources, wanted, rows_per_file, answers.batch_size)
+        found: Iterator[Answer]
+        if cluster is None:
+            count = _known(wanted)
+            number = default_workers(count) if workers is None else workers
+            found = answer_pieces(answers, pieces, check_count("workers", number, least=0))
+        else:
+            evidence = evidence_of(sources)
+            found = answer_on_cluster(
+                answers, pieces, cluster, evidence=evidence, workers=workers, gpus=gpus
+            )
+        tally = _Tally(wanted, progress)
+        _write_beside(found, files, tally)
+    return ShardsReport(tally.images, tally.failures, len(wanted), len(mine) - len(wanted))
+
+
+def read_shard(shard: str | None) -> tuple[int, int]:
+    """(3, 16) of "3/16"."""
+    if shard is None:
+        return 1, 1
+    parts = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
+    share, shares = (int(parts[1]), int(parts[2])) if parts else (0, 0)
+    if not 1 <= share <= shares:
+        raise ValueError(f"shard={shard!r}: must be like 3/16, from 1/16 to 16/16")
+    return share, shares
+
+
+def _plan(sources: Sequence[ImageSource], rows_per_file: int) -> list[_Unit]:
+    units = []
+    for number, source in enumerate(sources):
+        if source.count is None:
+            units.append(_Unit(f"{number:05d}", None, source.size))
+            continue
+        for part in range(ceil(source.count / rows_per_file)):
+            images = min(rows_per_file, source.count - part * rows_per_file)
+            units.append(_Unit(f"{number:05d}-{part:06d}", images, 0))
+    if not units:
+        raise ValueError("the sources have no images")
+    return units
+
+
+def _pieces(
+    sources: Sequence[ImageSource], wanted: Iterable[_Unit], rows_per_file: int, batch_size: int
+) -> Iterator[Piece]:
+    """The images of the units that are wanted, in batches that end where a unit ends."""
+    names = {unit.name for unit in wanted}
+    for number, source in enumerate(sources):
+        if source.count is None:
+            if f"{number:05d}" in names:
+                yield from _batches(source.segments(), f"{number:05d}", batch_size)
+            continue
+        seen = 0
+        for part, segments in enumerate(cut_segments(source.segments(), rows_per_file)):
+            seen += sum(map(len, segments))
+            if f"{number:05d}-{part:06d}" in names:
+                yield from _batches(segments, f"{number:05d}-{part:06d}", batch_size)
+        if seen != source.count:
+            raise ValueError(
+                f"{source.name} had {source.count} images and now {seen}: let nothing change them "
+                "meanwhile, and start anew"
+            )
+
+
+def _batches(segments: Iterable[Any], unit: str, size: int) -> Iterator[Piece]:
+    for number, some in enumerate(cut_segments(segments, size)):
+        yield Piece(some, unit, number * size)
+
+
+class _RowFiles:
+    """The files of a folder, written one after the other."""
+
+    def __init__(
+        self, folder: Path, columns: dict[str, type], form: str, raw: bool, objects: bool
+    ) -> None:
+        self._folder, self._columns, self._form, self._raw = folder, columns, form, raw
+        self._objects = measure_columns() if objects else None
+        self._open, self._failed = ExitStack(), False
+        self._unit: str | None = None
+        self._write: Write
+        self._write_objects: Write
+
+    def path(self, unit: str, kind: str = "rows") -> Path:
+        return self._folder / f"{kind}-{unit}.{self._form}"
+
+    def add(self, answer: Answer) -> None:
+        """Write an answer; the file of the unit before it, if it is of another one, is complete.
+
+        After a failure nothing more is written: a file would miss what failed.
+        """
+        if self._failed:
+            raise RuntimeError("an earlier answer was not written")
+        self._failed = True
+        self._add(answer)
+        self._failed = False
+
+    def _add(self, answer: Answer) -> None:
+        if answer.unit != self._unit:
+            self.finish()
+            self._unit = answer.unit
+            self._write = self._opened("rows", self._columns)
+            if self._objects is not None:
+                # Closed first: where the rows are, everything is.
+                self._write_objects = self._opened("measures", self._objects)
+        for name, content in answer.files.items():
+            place = self._folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, content)
+        self._write(answer.rows)
+        if self._objects is not None:
+            self._write_objects(answer.objects)
+
+    def finish(self) -> None:
+        """Complete the file that is open."""
+        self._open.close()
+
+    def abandon(self, error: BaseException) -> None:
+        """Remove what is incomplete."""
+        self._open.__exit__(type(error), error, None)
+
+    def _opened(self, kind: str, columns: dict[str, type]) -> Write:
+        place = self.path(self._unit or "", kind)
+        return self._open.enter_context(row_file(place, columns, self._form, raw=self._raw))
+
+
+def _write_beside(answers: Iterable[Answer], files: _RowFiles, tally: "_Tally") -> None:
+    """Write the answers in a thread, while the next ones are computed."""
+    waiting: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(1) as writer:
+        try:
+            for answer in answers:
+                waiting.append(writer.submit(files.add, answer))
+                if len(waiting) > _WAITING:
+                    waiting.popleft().result()
+                tally.add(answer)
+            waiting.append(writer.submit(files.finish))
+            while waiting:
+                waiting.popleft().result()
+        except BaseException as error:
+            for future in waiting:
+                future.cancel()
+            writer.submit(files.abandon, error).exception()
+            raise
+
+
+class _Tally:
+    """Counts, and how many images there may be: archives tell only when they have been read."""
+
+    def __init__(self, units: Sequence[_Unit], progress: ProgressLog | None) -> None:
+        self.images = self.failures = 0
+        self._progress = progress
+        self._known = sum(unit.images or 0 for unit in units)
+        self._sizes = {unit.name: unit.size for unit in units if unit.images is None}
+        self._counts: dict[str, int] = {}
+        self._expect()
+
+    def add(self, answer: Answer) -> None:
+        count = len(answer.rows)
+        self.images += count
+        self.failures += sum(row["error"] is not None for row in answer.rows)
+        if answer.unit in self._sizes:
+            if answer.unit not in self._counts:
+                self._expect()
+            self._counts[answer.unit] = self._counts.get(answer.unit, 0) + count
+        if self._progress is not None:
+            self._progress.advance(count, self._progress.rate())
+
+    def _expect(self) -> None:
+        """Say how many images to expect, if the archives so far tell."""
+        if self._progress is None:
+            return
+        read = sum(self._sizes[name] for name in self._counts)
+        if self._sizes and not read:
+            return
+        density = sum(self._counts.values()) / read if read else 0
+        self._progress.expect(self._known + round(density * sum(self._sizes.values())))
+
+
+def _known(units: Iterable[_Unit]) -> int | None:
+    counts = [unit.images for unit in units]
+    return None if None in counts else sum(c for c in counts if c is not None)
+
+
+@contextmanager
+def _held(folder: Path, share: int, shares: int, units: Iterable[_Unit]) -> Iterator[None]:
+    """The folder, for this process alone; of several shares, the share. Leftovers are removed."""
+    if shares == 1:
+        with hold_folder(folder):
+            yield
+        return
+    lock = folder / f".lock-{share}-of-{shares}"
+    with made_folder(folder), hold(lock, f"share {share}/{shares} of {folder}"):
+        # Those of other shares may be of processes on other machines.
+        names = {unit.name for unit in units}
+        for path in folder.glob("*.partial"):
+            if path.name.partition("-")[2].partition(".")[0] in names:
+                remove_leftovers(folder, re.split(r"\.\d+-", path.name)[0])
+        for path in folder.glob("*/*/"):
+            if path.name in names:
+                remove_leftovers(path)
+        yield
+
+
+def _check_job(folder: Path, job: dict[str, Any]) -> None:
+    """Refuse a folder with rows of something else."""
+    path = folder / JOB_FILE
+    if not path.exists() or not any(folder.glob("rows-*")):
+        return
+    changed = [name for name, value in job.items() if read_json(path).get(name) != value]
+    if changed:
+        raise ValueError(
+            f"{folder} has rows of a call with other {', '.join(changed)}: choose another folder"
+        )
+
+
+def _digest(run: Run) -> str:
+    """Of the weights of a network, the sizes that it takes, the names of its answers, and the trust in it."""
+    digest = hashlib.sha256(repr((run.task, run.classes, run.image_size, run.in_channels)).encode())
+    trust = {} if run.trust is None else run.trust.tensors()
+    for name, tensor in (*sorted(run.model.state_dict().items()), *sorted(trust.items())):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
