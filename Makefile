@@ -10,11 +10,11 @@ REQUIREMENTS := $(LIBRARY)/pyproject.toml $(NATIVE) $(LAB)/pyproject.toml pyproj
 # .demo: what the demo needs is installed; .ready: both packages with everything.
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
-EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,hub,parquet,zarr,remote]' -e '$(LAB)[cluster]'
+EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,sklearn,hub,parquet,zarr,remote]' -e '$(LAB)[cluster]'
 STUDIES := $(addprefix $(LAB)/results/,real-images here ablation replication)
 
 .DELETE_ON_ERROR:
-.PHONY: demo playground test test-slow test-oldest test-newest audit wheels lint bench docs study report clean help
+.PHONY: demo playground notebooks test test-slow test-oldest test-newest audit wheels release lint bench docs study report clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -41,6 +41,9 @@ demo: $(DEMO)  ## train on upright digits, test on rotated ones
 playground: $(READY)  ## train and export the networks of digits that the playground shows
 	$(BIN)/python tools/playground.py
 
+notebooks: $(READY)  ## run the notebooks of examples/ and keep what they show
+	$(BIN)/python tools/notebooks.py
+
 lint: $(READY)  ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -60,7 +63,7 @@ test-oldest test-newest: test-%:  ## the checks with the oldest / the newest dep
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --upgrade pip
 	.venv-$*/bin/python -m pip install --quiet -c constraints-$*.txt \
-	  -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export]' -e $(LAB) --group dev
+	  -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,sklearn]' -e $(LAB) --group dev
 	.venv-$*/bin/pytest -m "not slow" -W default  # other versions warn of other things
 
 # In an environment of its own, so that what it needs is not checked with the rest.
@@ -74,6 +77,23 @@ audit: $(READY)  ## what is installed against known vulnerabilities; needs a con
 wheels: $(READY)  ## both packages as wheels, in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./$(LIBRARY) ./$(LAB)
 
+# In environments of their own: one that builds, and one that has nothing but the wheels and what they ask for.
+release:  ## build and check wheels and source archives, run the demo from the wheel; uploads nothing
+	rm -rf dist .venv-release .venv-wheel
+	$(PYTHON) tools/release.py
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet --upgrade pip
+	.venv-release/bin/python -m pip install --quiet -c constraints.txt --group release
+	.venv-release/bin/python -m build --quiet --outdir dist $(LIBRARY)
+	.venv-release/bin/python -m build --quiet --outdir dist $(LAB)
+	.venv-release/bin/twine check --strict dist/*
+	$(PYTHON) tools/release.py dist
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install --quiet -c constraints.txt \
+	  "$$(echo dist/besselnet-*.whl)[demo]" dist/besselnet_lab-*.whl
+	cd .venv-wheel && bin/besselnet-lab --version && bin/besselnet info && bin/besselnet demo --out demo
+	@ls -l dist
+
 bench: $(READY)  ## measure speed and memory; results in packages/besselnet-lab/benchmarks/results
 	cd $(LAB) && $(abspath $(BIN))/besselnet-lab bench
 
@@ -85,4 +105,4 @@ report: $(READY)  ## the tables and figures of the committed results, in docs/re
 
 clean:  ## remove the environment and caches
 	rm -f $(LIBRARY)/src/besselnet/kernels/libbesselnet.*
-	rm -rf $(VENV) .venv-oldest .venv-newest .venv-audit packages/*/build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-newest .venv-audit .venv-release .venv-wheel packages/*/build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

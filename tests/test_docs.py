@@ -47,6 +47,7 @@ FOLLOWED = {
     "from-conv2d.md": {},
     "from-escnn.md": {},
     "distributed.md": {"epochs=10": "epochs=1"},
+    "sklearn.md": {},
 }
 # Commands on those pages that are not run here, and why.
 NOT_RUN = {
@@ -91,6 +92,7 @@ def test_page_can_be_followed(page, monkeypatch, tmp_path):
     for package, pages in {
         "mlxtend": ("quickstart.md", "distributed.md"),
         "escnn": "from-escnn.md",
+        "sklearn": ("sklearn.md",),
     }.items():
         if page in pages and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
@@ -115,6 +117,8 @@ def test_page_can_be_followed(page, monkeypatch, tmp_path):
         # What the page promises: rounding, and the same answers after quarter turns.
         assert names["difference"].abs().max() < 1e-5
         assert names["curve"].agreement[2::2] == (1.0, 1.0, 1.0)
+    if page == "sklearn.md":
+        assert names["same"] == 1
     if page == "folder-of-images.md":
         with open("answers.csv") as file:
             assert [row["error"] for row in csv.DictReader(file)] == ["", "", ""]
@@ -293,7 +297,8 @@ def test_formulas_are_drawn(site):
 
 
 @pytest.mark.parametrize(
-    "room", ["nn", "functional", "models", "conversion", "data", "train", "testing", "export"]
+    "room",
+    ["nn", "functional", "models", "conversion", "data", "train", "testing", "export", "sklearn"],
 )
 def test_every_public_name_with_a_docstring_is_in_the_reference(site, room):
     page = (site / "api" / f"{room}.html").read_text(encoding="utf-8")

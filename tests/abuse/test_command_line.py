@@ -34,6 +34,7 @@ LINES = [
     ["besselnet", "evaluate", "run", "--part", "val"],
     ["besselnet", "predict", "run", "images/test", "--csv", "rows.csv"],
     ["besselnet", "predict", "run/model.onnx", "images/test", "garbage.png", "--json"],
+    ["besselnet", "new", "images", "--model", "cnn", "-o", "sheet.png"],
     ["besselnet", "inspect", "run", "--json"],
     ["besselnet", "play", "run", "--port", "0", "--images", "garbage.png"],
     ["besselnet", "export", "run", "--to", "plain", "--out", "network.py"],

@@ -38,6 +38,7 @@ MAY_IMPORT = {
         *("_rows", "atomic", "checks", "cluster", "data", "drawing", "export", "functional"),
         *("kernels", "locking", "masks", "models", "nn", "robust", "testing", "untrusted"),
     },
+    "sklearn": {"checks", "data", "train"},
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "play": {"atomic", "data", "drawing", "export", "models", "nn", "train"},
     "cli": {
@@ -47,12 +48,12 @@ MAY_IMPORT = {
 }
 # What `pip install besselnet` brings: these rooms, and what they need.
 BARE_ROOMS = ("nn", "kernels", "models", "testing", "conversion", "hub", "export", "cli")
-DOORS = tuple(room for room in MAY_IMPORT if not room.startswith("_"))
+DOORS = tuple(room for room in MAY_IMPORT if not room.startswith("_") and room != "sklearn")
 HARD = {"torch", "numpy", "scipy", "safetensors"}
 # By module, as the rooms import them; `importlib` is used for some.
 OTHER_EXTRAS = {
     *("pooch", "requests", "h5py", "mlxtend", "skimage", "tensorboard", "huggingface_hub"),
-    *("onnx", "onnxscript", "onnxruntime", "pyarrow", "zarr", "fsspec", "ray"),
+    *("onnx", "onnxscript", "onnxruntime", "pyarrow", "zarr", "fsspec", "ray", "sklearn"),
 }
 TRAIN = {"lightning_fabric", "torchmetrics", "typer", "rich", "PIL", "matplotlib", "filelock"}
 # The core is mathematics: it may be read, tested and used without torch.
@@ -190,8 +191,10 @@ for room in {rooms!r}:
         (BARE_ROOMS, HARD, "()"),
         (BARE_ROOMS[:6], HARD, "door.__all__"),
         (DOORS, HARD | TRAIN, "door.__all__"),
+        # Its class is a child of scikit-learn's.
+        (("sklearn",), HARD | TRAIN | {"sklearn"}, "door.__all__"),
     ],
-    ids=["doors of the bare library", "bare library", "with the extra train"],
+    ids=["doors of the bare library", "bare library", "with the extra train", "with sklearn"],
 )
 def test_rooms_import_only_what_their_extra_brings(rooms, installed, names):
     missing = (third_party() | TRAIN | OTHER_EXTRAS) - installed

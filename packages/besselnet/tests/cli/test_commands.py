@@ -70,7 +70,7 @@ def test_help_names_every_command_and_does_not_import_torch():
 
 
 COMMANDS = [
-    *("demo", "train", "evaluate", "predict", "inspect", "export", "play", "models", "info"),
+    *("demo", "new", "train", "evaluate", "predict", "inspect", "export", "play", "models", "info"),
     *("data list", "data fetch", "data show"),
 ]
 

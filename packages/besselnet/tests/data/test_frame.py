@@ -61,3 +61,11 @@ def test_large_and_tiny_images_are_looked_at():
     assert frames_are_full(torch.rand(600, 1, 200, 200))
     assert frames_are_full(torch.rand(3, 1, 1, 1))
     assert not frames_are_full(torch.zeros(3, 1, 8, 8))
+
+
+def test_objects_as_large_as_the_frame_leave_ground_in_the_very_corners():
+    large = torch.where(X.square() + Y.square() < (1.15 * 16) ** 2, 0.3, 0.0)
+    images = large.expand(20, 3, -1, -1) + 0.1 * noise() * (large > 0)
+    assert ground_colour(images) is None
+    assert ground_colour(images, reach=1.2).tolist() == [0.0] * 3
+    assert ground_colour(noise(), reach=1.2) is None

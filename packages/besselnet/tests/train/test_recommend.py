@@ -105,6 +105,17 @@ def test_augmentation_follows_channels_symmetry_and_ground():
     assert recommended(some(black=True)).data.border == "zeros"
 
 
+def test_objects_cut_out_as_large_as_the_frame_are_seen_whole():
+    y, x = torch.meshgrid(*(torch.linspace(-1, 1, 32),) * 2, indexing="ij")
+    shown = (y.square() + x.square() < 1.15**2) * torch.randint(50, 256, (40, 1, 32, 32))
+    cells = Splits(ImageSet(shown.to(torch.uint8), torch.arange(40) % 2, ("a", "b")))
+    found = recommended(cells, "besselnet_small")
+    assert found.model.options["field"] == "square"
+    # Cells next to each other may come in from outside, and textures are seen in many places.
+    assert (found.data.border, found.model.options["last_padding"]) == ("reflect", "same")
+    assert recommended(some(), "besselnet_small").model.options["field"] == "disc"
+
+
 def test_skewed_classes_are_balanced_and_the_reason_says_so():
     labels = torch.arange(40) >= 8  # 8 of one class, 32 of the other
     skewed = Splits(ImageSet(some().train.images, labels.long(), ("a", "b")))

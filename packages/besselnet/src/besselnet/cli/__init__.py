@@ -16,6 +16,7 @@ __all__ = ["Command", "Program", "main", "program"]
 
 _COMMANDS = {
     "demo": ("_train", "demo", "Start here: train on upright digits, test on rotated ones."),
+    "new": ("_data", "new", "Look at your images, and at what would be trained."),
     "train": ("_train", "train", "Train a network on a data set or a folder of images."),
     "evaluate": (
         "_train",

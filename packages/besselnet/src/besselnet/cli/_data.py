@@ -1,6 +1,7 @@
-"""`besselnet data`: which data sets there are, getting them, looking at them."""
+"""`besselnet data`: which data sets there are, getting them, looking at them; and `besselnet new`."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +13,10 @@ from rich.table import Table
 from besselnet._pixels import counted
 from besselnet.checks import LARGEST_SIDE, check_choice
 from besselnet.cli._program import Json
-from besselnet.data import Task, cache_folder, data_source, fetch_data, list_data
+from besselnet.cli._table import print_table
+from besselnet.data import ImageSet, Task, cache_folder, data_source, fetch_data, list_data
 from besselnet.drawing import contact_sheet
-from besselnet.train import DataConfig, load_images, override
+from besselnet.train import DataConfig, load_images, override, preview_run
 
 # What the number of names in `ImageSet.classes` says.
 _LABELS: dict[Task, str] = {
@@ -23,6 +25,9 @@ _LABELS: dict[Task, str] = {
     "regress": "{} values each",
     "multilabel": "any of {} classes",
 }
+
+# Classes that a table has a line for.
+_MOST_ROWS = 30
 
 app = typer.Typer(no_args_is_help=True, help="List, download and look at data sets.")
 
@@ -116,8 +121,7 @@ def show_command(
 
         besselnet data show photos/ -o photos.png --set bits=12
     """
-    if not output.absolute().parent.is_dir():
-        raise ValueError(f"--output: {output.absolute().parent} is not a folder")
+    _check_output(output)
     # As `besselnet train` has them, too.
     options = override({}, [text.removeprefix("data.options.") for text in settings or []])
     place = None if root is None else str(root)
@@ -125,10 +129,99 @@ def show_command(
     parts = splits.parts()
     check_choice("--part", part, list(parts))
     contact_sheet(parts[part], output, per_class=per_class, seed=seed, title=str(splits.provenance))
+    _print_parts(parts)
+    typer.echo(f"{splits.provenance}\nwrote {output}")
+
+
+def new(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A folder of images, an .npz or a .csv file, or a data set by name.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The contact sheet; DATA-contact-sheet.png here unless given."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network (`besselnet models`); as `train` unless given.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of `train`; may be given many times."
+        ),
+    ] = None,
+) -> None:
+    """Show what besselnet understands of your images, before anything is trained.
+
+    Prints the classes, how the images are divided, what `besselnet train` would do with them and why, and
+    how long that takes on this machine. Draws a contact sheet. The last line is the command to train.
+
+    Examples:
+
+        besselnet new photos/
+
+        besselnet new photos/ --set data.image_size=64
+
+        besselnet new cells/ -o cells.png
+    """
+    name = Path(data).name or "data"
+    output = output or Path(f"{name}-contact-sheet.png")
+    _check_output(output)
+    layers: list[dict[str, Any]] = [{"data": {"source": data}}]
+    if model is not None:
+        layers.append({"model": {"name": model}})
+    found = preview_run(*layers, settings=settings or [])
+    splits, parts = found.images, found.images.parts()
+    contact_sheet(splits.train, output, seed=found.config.data.seed, title=str(splits.provenance))
+    typer.echo(splits.provenance)
+    _print_parts(parts)
+    _print_labels(parts)
+    typer.echo(f"\ncontact sheet: {output}")
+    typer.echo(f"network: {found.config.model.name}, {found.parameters:,} parameters")
+    for line in filter(None, (found.reason, *found.steps)):
+        typer.echo(line)
+    chosen = ["--model", model] if model is not None else []
+    chosen += [word for setting in settings or [] for word in ("--set", setting)]
+    command = ["besselnet", "train", data, *chosen, "--out", f"runs/{Path(name).stem}"]
+    typer.echo(f"nothing is trained yet; next: {shlex.join(command)}")
+
+
+def _check_output(path: Path) -> None:
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"--output: {path.absolute().parent} is not a folder")
+
+
+def _print_parts(parts: dict[str, ImageSet]) -> None:
     for name, images in parts.items():
         height, width = images.image_size
         typer.echo(
             f"{name}: {counted(len(images), 'image')}, {width}x{height}, "
             f"{counted(images.channels, 'channel')}, {_LABELS[images.task].format(len(images.classes))}"
         )
-    typer.echo(f"{splits.provenance}\nwrote {output}")
+
+
+def _print_labels(parts: dict[str, ImageSet]) -> None:
+    """A line for each class, with its images or share of the pixels; or for each value, with its range."""
+    task, classes = parts["train"].task, parts["train"].classes
+    columns = [_label_cells(images) for images in parts.values()]
+    rows = [[name, *cells] for name, *cells in zip(classes, *columns)]
+    head = {"segment": "class, pixels", "regress": "value"}.get(task, "class, images")
+    print_table([head, *parts], rows[:_MOST_ROWS])
+    if len(rows) > _MOST_ROWS:
+        typer.echo(f"... and {len(rows) - _MOST_ROWS} more")
+
+
+def _label_cells(images: ImageSet) -> list[str]:
+    if images.task == "regress":
+        low, high = images.labels.amin(0).tolist(), images.labels.amax(0).tolist()
+        return [f"{least:.4g} to {most:.4g}" for least, most in zip(low, high)]
+    counts = images.class_counts().tolist()
+    if images.task == "segment":
+        return [f"{count / max(sum(counts), 1):.1%}" for count in counts]
+    return [str(count) for count in counts]

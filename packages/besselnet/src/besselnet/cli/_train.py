@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from besselnet import train as training
 from besselnet._pixels import counted
 from besselnet.cli._program import Coverage, Device, ErrorRate, Json, RunFolder
+from besselnet.cli._table import print_table
 from besselnet.data import Splits
 from besselnet.models import list_models
 
@@ -312,7 +312,7 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
     typer.echo(f"{report['part']}: {counted(report['images'], 'image')}, {summary}")
     rows = report[task.table]
     columns = list(next(iter(rows.values())))
-    _print_table(
+    print_table(
         ["value" if task.table == "values" else "class", *map(_heading, columns)],
         [
             [name, *(str(n) if isinstance(n, int) else _cell(n, task) for n in row.values())]
@@ -320,7 +320,7 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
         ],
     )
     if "objects" in report:
-        _print_table(
+        print_table(
             ["single objects", "IoU above 0.5"],
             [
                 [_heading(key), str(n) if isinstance(n, int) else _cell(n, task)]
@@ -343,7 +343,7 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
     }
     found = report["rotated"]
     networks = [name for name in ("untrained", "trained") if name in found]
-    _print_table(
+    print_table(
         [f"{counted(found['images'], 'image')}, rotated ({found['border']})", *networks],
         [
             *(
@@ -364,7 +364,7 @@ def _print_report(report: dict[str, Any], task: training.LearningTask) -> None:
 def _print_robust(found: dict[str, Any]) -> None:
     used, attacks, placed = found["settings"], found["attacks"], found["spatial"]
     severities = range(1, 1 + len(next(iter(found["corruptions"].values()))["accuracy"]))
-    _print_table(
+    print_table(
         [f"{counted(found['images'], 'image')}, corrupted", *(f"severity {n}" for n in severities)],
         [
             [name.replace("_", " "), *(f"{share:.1%}" for share in row["accuracy"])]
@@ -380,7 +380,7 @@ def _print_robust(found: dict[str, Any]) -> None:
         f"{placed['worst_rotated_accuracy']:.1%} at the worst of {placed['angles']} angles, "
         f"{placed['worst_accuracy']:.1%} with shifts of {placed['shift_pixels']} pixels as well"
     )
-    _print_table(
+    print_table(
         [
             f"{counted(attacks['images'], 'image')}, attacked",
             *("epsilon 0", *(f"{255 * epsilon:g}/255" for epsilon in attacks["epsilons"])),
@@ -400,7 +400,7 @@ def _print_robust(found: dict[str, Any]) -> None:
         "square": f"square attack, {used['queries']} queries",
         "ensemble": "APGD and square attack together",
     }
-    _print_table(
+    print_table(
         [f"attacked with epsilon {255 * attacks['epsilon']:g}/255", "accuracy"],
         [[text, f"{attacks['strong'][key]:.1%}"] for key, text in names.items()],
     )
@@ -427,7 +427,7 @@ def _print_trust(found: dict[str, Any]) -> None:
         "unlike the training images": "unlike",
     }
     promise = "no promise" if promised is None else f"at most {promised:.0%} promised"
-    _print_table(
+    print_table(
         [f"trust, from {counted(found['held_out_images'], 'validation image')}", "share"],
         [
             *([text, f"{found[key]:.1%}"] for text, key in rows.items()),
@@ -478,22 +478,13 @@ def inspect(run_folder: RunFolder, as_json: Json = False) -> None:
     typer.echo(f"symmetry       {found['symmetry']}")
     typer.echo(f"parameters     {found['parameters']:,} ({found['bytes']:,} bytes)")
     typer.echo(f"multiply-adds  {found['multiply_adds']:,} for an image")
-    _print_table(
+    print_table(
         ["layer", "kind", "parameters"],
         [[row["name"], row["kind"], f"{row['parameters']:,}"] for row in found["layers"]],
     )
-    _print_table(
+    print_table(
         ["angle", "equivariance error"],
         [[f"{a:g}", f"{e:.1e}"] for a, e in zip(found["angles"], found["equivariance_error"])],
     )
     if found["filters"] is not None:
         typer.echo(f"filters: {found['filters']}")
-
-
-def _print_table(head: list[str], rows: Iterable[list[str]]) -> None:
-    lines = [head, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    typer.echo()
-    for first, *others in lines:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
-        typer.echo("  ".join([first.ljust(widths[0]), *cells]))

@@ -25,7 +25,7 @@ from besselnet.data._decode import decode_image, iter_images, resize_images, res
 from besselnet.data._download import Download, fetch_file
 from besselnet.data._files import cache_folder
 from besselnet.data._frame import frames_are_full, ground_colour
-from besselnet.data._imageset import ImageSet, Provenance, Splits, Task
+from besselnet.data._imageset import ImageSet, Provenance, Splits, Task, as_floats
 from besselnet.data._masks import instance_classes
 from besselnet.data._registry import (
     DataSource,
@@ -90,6 +90,7 @@ __all__ = [
     "StoredImages",
     "Stretch",
     "Task",
+    "as_floats",
     "cache_folder",
     "check_sources",
     "cut_segments",

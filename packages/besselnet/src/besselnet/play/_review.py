@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from besselnet.data import ground_colour, iter_images, reading_options
+from besselnet.data import as_floats, ground_colour, iter_images, reading_options
 from besselnet.export import RANDOM_IMAGES, export_model
 from besselnet.models import count_parameters
 from besselnet.nn import evaluating, fold_batch_norm
@@ -97,12 +97,8 @@ def _exported(run: Run, images: Tensor, real: bool) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         how: dict[str, Any] = {"classes": run.classes, "real": real, "maps": True, **reading}
-        export_model(run.model, path, to="onnx", images=_floats(images), bound=BOUND, **how)
+        export_model(run.model, path, to="onnx", images=as_floats(images), bound=BOUND, **how)
         return path.read_bytes()
-
-
-def _floats(images: Tensor) -> Tensor:
-    return images.float() / 255 if images.dtype == torch.uint8 else images
 
 
 def _random_images(run: Run) -> Tensor:
@@ -113,7 +109,7 @@ def _random_images(run: Run) -> Tensor:
 def _logits(run: Run, batches: Iterable[Tensor]) -> Tensor:
     network = fold_batch_norm(run.model)
     with evaluating(network):
-        found = [network(_floats(batch)).cpu() for batch in batches]
+        found = [network(as_floats(batch)).cpu() for batch in batches]
     return torch.cat(found) if found else torch.empty(0, len(run.classes))
 
 
@@ -168,7 +164,7 @@ def _file_names(run: Run, images: Tensor) -> list[str | None]:
     wanted = {_digest(image): place for place, image in enumerate(images)}
     for path, image in iter_images([folder], **_reading(run)):
         if isinstance(image, Tensor):
-            same = image if image.dtype == images.dtype else _floats(image)
+            same = image if image.dtype == images.dtype else as_floats(image)
             place = wanted.get(_digest(same))
             if place is not None:
                 names[place] = path.relative_to(folder).as_posix()
@@ -191,7 +187,7 @@ def _from_files(run: Run, paths: Sequence[Path]) -> _Shown:
     same = len({image.dtype for image in again}) == 1
     folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else Path()
     return _Shown(
-        torch.stack([image if same else _floats(image) for image in again]),
+        torch.stack([image if same else as_floats(image) for image in again]),
         logits[chosen],
         [None] * len(files),
         [path.name for path in files],
@@ -213,4 +209,4 @@ def _file_batches(run: Run, paths: Sequence[Path], found: list[Path]) -> Iterabl
         good = [(path, image) for path, image in batch if isinstance(image, Tensor)]
         found += [path for path, _ in good]
         if good:
-            yield torch.stack([_floats(image) for _, image in good])
+            yield torch.stack([as_floats(image) for _, image in good])

@@ -203,7 +203,7 @@ def save_trust(trust: Trust, folder: str | Path, weights: str = "") -> None:
     content = save(
         {name: tensor.contiguous().clone() for name, tensor in trust.tensors().items()},
         # One key: several are written in any order, and the same trust should be the same bytes.
-        metadata={"besselnet": json.dumps({"format": FORMAT, "weights": weights})},
+        metadata={"besselnet": json.dumps({"format": FORMAT, "weights": weights}, allow_nan=False)},
     )
     write_atomically(Path(folder) / TRUST_FILE, content)
 

@@ -67,6 +67,7 @@ from besselnet.train._predict import (
     predict_masks,
     predict_rows,
 )
+from besselnet.train._preview import Preview, preview_run
 from besselnet.train._process import (
     Interrupted,
     StopRequest,
@@ -86,6 +87,7 @@ from besselnet.train._run import (
     load_images,
     load_run,
     read_run_config,
+    train_network,
     train_run,
 )
 from besselnet.train._scores import (
@@ -126,6 +128,7 @@ __all__ = [
     "Multilabel",
     "NonFiniteLoss",
     "Prediction",
+    "Preview",
     "ProgressLog",
     "RateCurve",
     "Recommendation",
@@ -173,6 +176,7 @@ __all__ = [
     "predict_masks",
     "predict_rows",
     "predict_shards",
+    "preview_run",
     "read_config",
     "read_folds_config",
     "read_run_config",
@@ -183,6 +187,7 @@ __all__ = [
     "time_in_turns",
     "to_dict",
     "train_folds",
+    "train_network",
     "train_run",
     "try_mirror_images",
     "watched",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from besselnet.data import Segment, read_contents, read_segments, reading_options
+from besselnet.data import Segment, as_floats, read_contents, read_segments, reading_options
 from besselnet.masks import mask_columns, predict_images, probabilities_of
 from besselnet.nn import fold_batch_norm
 from besselnet.train._evaluate import device_of
@@ -104,7 +104,7 @@ class ImageAnswers:
         pixels = None
         if images:
             if any(image.dtype != torch.uint8 for image in images):
-                images = [i.float() / 255 if i.dtype == torch.uint8 else i for i in images]
+                images = [as_floats(image) for image in images]
             pixels = torch.stack(images).numpy()
         errors = [_reason(image) if isinstance(image, Exception) else None for image in found]
         return piece.unit, names, pixels, errors
@@ -126,7 +126,7 @@ class ImageAnswers:
 
     def _rows(self, pixels: Tensor) -> list[Row]:
         """`Run.columns` for each image, and its features."""
-        images = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+        images = as_floats(pixels)
         images = images.to(device_of(self.network))
         if self._trust is not None:
             judged = self._trust.judge(self.network, images, self._limits)

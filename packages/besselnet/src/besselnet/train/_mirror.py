@@ -6,6 +6,7 @@ A network that has seen no mirrored image tells which it is: its answers for mir
 been trained on are as good as for the images themselves, or they are not.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -64,7 +65,7 @@ def try_mirror_images(
         quiet: print nothing.
     """
     train = images.train
-    if train.task != "classify" or len(train) * HELD_OUT < FEWEST:
+    if not trial_steps(config, train):
         return None
     by_group = train.groups is not None and len(train.groups.unique()) >= 1 / HELD_OUT
     seen, held_out = stratified_split(
@@ -73,7 +74,7 @@ def try_mirror_images(
     augment = tuple(name for name in config.data.augment if name != "reflect")
     trial = replace(config, data=replace(config.data, augment=augment))
     batches = make_batches(trial, seen, training=True)
-    epochs = min(config.train.epochs, max(1, MOST_STEPS // len(batches)))
+    epochs = _epochs(config, len(batches))
     settings = replace(
         config.train,
         epochs=epochs,
@@ -89,6 +90,18 @@ def try_mirror_images(
     with torch.random.fork_rng():
         fit(model, batches, None, settings, quiet=quiet)
     return _judge(model, held_out)
+
+
+def trial_steps(config: RunConfig, train: ImageSet) -> int:
+    """About how many steps the trial has; 0 for labels and numbers of images that it says nothing about."""
+    if train.task != "classify" or len(train) * HELD_OUT < FEWEST:
+        return 0
+    batches = math.ceil(len(train) * (1 - HELD_OUT) / config.train.batch_size)
+    return batches * _epochs(config, batches)
+
+
+def _epochs(config: RunConfig, batches: int) -> int:
+    return min(config.train.epochs, max(1, MOST_STEPS // batches))
 
 
 def _judge(model: nn.Module, images: ImageSet) -> MirrorTrial | None:

@@ -15,9 +15,9 @@ import numpy as np
 from besselnet.data import ImageSet, Splits, ground_colour
 from besselnet.models import ModelInfo, model_info
 from besselnet.train._config import RunConfig, default_model, make_config, merge_settings
-from besselnet.train._mirror import try_mirror_images
+from besselnet.train._mirror import trial_steps, try_mirror_images
 from besselnet.train._process import check_processes, is_first_process, launch
-from besselnet.train._run import check_source, check_task, divide_in_folds, load_images
+from besselnet.train._run import check_source, check_task, first_division, load_images
 
 # Optimiser steps by the number of training images; between these, on straight lines in a log-log plot.
 STEPS = {100: 1_500, 1_000: 4_000, 10_000: 15_000, 60_000: 40_000}
@@ -40,6 +40,9 @@ MOVES_OF_MASKS = ("rotate", "scale", "stretch")
 PATCH, PATCHES_IN_BATCH = 128, 8
 # A ground darker than this is continued by zeros.
 DARK = 0.1
+# Objects that are cut out as large as their frame leave a ground in its corners alone, further out than
+# this. A disc would hide what lies between.
+CORNERS = 1.2
 # Images of the largest class for one of the smallest, above which classes are drawn equally often.
 SKEW = 3.0
 EMA_DECAY = 0.998
@@ -58,10 +61,12 @@ class Recommendation:
     Attributes:
         settings: nested settings, a layer for `make_config` below the user's own.
         reason: one line: what was chosen and why; empty where nothing was left to choose.
+        trial: whether a trial is still to decide about mirrored copies (`recommend_config(trial=True)`).
     """
 
     settings: dict[str, Any]
     reason: str
+    trial: bool = False
 
 
 def recommend_settings(
@@ -120,7 +125,7 @@ def _choices(images: ImageSet, info: ModelInfo, given: Mapping[str, Any]) -> Ite
     if images.task == "classify":
         yield from _choices_for_classes(images, train)
     if "field" in info.options:
-        if ground is None:
+        if ground is None and ground_colour(images.images, CORNERS) is None:
             field, because = "disc", "the corners are part of the picture"
         else:
             field, because = "square", "objects lie on a uniform ground"
@@ -210,8 +215,7 @@ def recommend_config(
             # Wait for the first process, which downloads alone what all read.
             launch(config.train)
         images = load_images(config.data)
-    divided = config.data.folds is not None and config.data.fold is None
-    looked_at = divide_in_folds(images, config.data)[0] if divided else images
+    looked_at = first_division(images, config.data)
     if "name" not in given.get("model", {}):
         named = {"model": {"name": default_model(looked_at.train.task)}}
         given = merge_settings(named, given)
@@ -221,7 +225,10 @@ def recommend_config(
     config = make_config(found.settings, given)
     names = found.settings.get("data", {}).get("augment", ["reflect"])
     alone = config.train.devices * config.train.nodes == 1 and is_first_process()
-    if trial and alone and "reflect" not in names and model_info(config.model.name).augmentable:
+    undecided = alone and "reflect" not in names and model_info(config.model.name).augmentable
+    if undecided and not trial:
+        found = replace(found, trial=trial_steps(config, looked_at.train) > 0)
+    elif undecided:
         result = try_mirror_images(config, looked_at)
         if result is not None and result.same:
             names.append("reflect")

@@ -199,6 +199,35 @@ def divide_in_folds(splits: Splits, config: DataConfig) -> list[Splits]:
     ]
 
 
+def first_division(splits: Splits, config: DataConfig) -> Splits:
+    """The images as the first training of `config` sees them: a fold, where it is to cross-validate."""
+    divided = config.folds is not None and config.fold is None
+    return divide_in_folds(splits, config)[0] if divided else splits
+
+
+def train_network(config: RunConfig, images: Splits, *, quiet: bool = False) -> nn.Module:
+    """The network of `config` trained on `images`, in eval mode; no folder, no test, one process.
+
+    Args:
+        config: from `recommend_config` or `make_config`; its `data.source` may be empty.
+        images: those for validation decide where `config.train.keep` is "best".
+        quiet: print nothing.
+    """
+    config = resolve_options(config)
+    splits, model = prepare(config, images)
+    val = None if splits.val is None else make_batches(config, splits.val)
+    fit(
+        model,
+        make_batches(config, splits.train, training=True),
+        val,
+        config.train,
+        labels=splits.train.labels,
+        task=task_of(splits.train),
+        quiet=quiet,
+    )
+    return model.eval()
+
+
 def train_run(
     config: RunConfig,
     folder: str | Path,
