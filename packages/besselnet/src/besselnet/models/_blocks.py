@@ -37,23 +37,14 @@ class Blocks:
 
     def layers(self, n_in: int, n_out: int, size: int, padding: int) -> list[nn.Module]:
         """Convolution with a kernel of this size, normalisation, activation."""
-        return [self._convolution(n_in, n_out, size, padding), *self._ending(n_out)]
-
-    def mixing(self, channels: int) -> list[nn.Module]:
-        """The same with a 1 x 1 convolution, which keeps every symmetry."""
-        conv = nn.Conv2d(channels, channels, 1, bias=self._has_bias)
-        return [conv, *self._ending(channels)]
-
-    def _ending(self, channels: int) -> list[nn.Module]:
-        return [_NORMALIZATIONS[self.normalization](channels), _ACTIVATIONS[self.activation]()]
-
-    @property
-    def _has_bias(self) -> bool:
-        # A normalisation takes a constant out again.
-        return self.normalization == "none"
+        return [
+            self._convolution(n_in, n_out, size, padding),
+            _NORMALIZATIONS[self.normalization](n_out),
+            _ACTIVATIONS[self.activation](),
+        ]
 
     def _convolution(self, n_in: int, n_out: int, size: int, padding: int) -> nn.Module:
-        bias = self._has_bias
+        bias = self.normalization == "none"  # a normalisation takes a constant out again
         if self.symmetry == "none":
             return nn.Conv2d(n_in, n_out, size, padding=padding, bias=bias)
         return BesselConv2d(

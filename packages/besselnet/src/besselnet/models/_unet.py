@@ -17,7 +17,7 @@ from besselnet.nn import BlurPool2d, Upsample2d
 __all__ = ["besselnet_unet", "unet"]
 
 # Of the convolutions on the way down, before the width: few where maps are large and a channel costs most.
-_CHANNELS = ((8,), (16,), (32, 32), (72, 72), (176, 176))
+_CHANNELS = ((8,), (16,), (32, 32), (80, 80), (192, 192))
 _LEVELS = 5
 
 
@@ -50,7 +50,6 @@ def besselnet_unet(
     symmetry: str = "SO(2)",
     channels: Sequence[Sequence[int]] = _CHANNELS,
     kernel_size: int = 5,
-    mixing: bool = True,
     cutoff: str | float = "strong",
     scales: Sequence[int] | None = None,
     response: Response = "signed",
@@ -73,8 +72,6 @@ def besselnet_unet(
         symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.
         channels: of the convolutions of each level, before the width; as many levels as lists, at most 5.
         kernel_size: side of all kernels; odd.
-        mixing: after each of these convolutions a 1 x 1 convolution, with normalisation and activation: it
-            combines what was found at a pixel, for a small part of the cost.
         cutoff, scales, response, sampling, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian on the input, 0 for none.
         activation: "relu", "gelu" or "softsign".
@@ -102,10 +99,6 @@ def besselnet_unet(
     check_number("dropout", dropout, least=0, below=1)
     counts = [[widened(count, width) for count in level] for level in plan]
 
-    def block(n_in: int, n_out: int) -> list[nn.Module]:
-        layers = blocks.layers(n_in, n_out, kernel_size, kernel_size // 2)
-        return [*layers, *blocks.mixing(n_out)] if mixing else layers
-
     down = []
     current = in_channels
     for level, wanted in enumerate(counts):
@@ -115,7 +108,7 @@ def besselnet_unet(
         elif low_pass:
             layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
         for count in wanted:
-            layers += block(current, count)
+            layers += blocks.layers(current, count, kernel_size, kernel_size // 2)
             current = count
         down.append(nn.Sequential(*layers))
     if dropout:
@@ -123,9 +116,8 @@ def besselnet_unet(
     ends = [level[-1] for level in counts]
     up = []
     for count in reversed(ends[:-1]):
-        up.append(
-            Up(nn.Conv2d(current, count, 1, bias=False), nn.Sequential(*block(2 * count, count)))
-        )
+        layers = blocks.layers(2 * count, count, kernel_size, kernel_size // 2)
+        up.append(Up(nn.Conv2d(current, count, 1, bias=False), nn.Sequential(*layers)))
         current = count
     return PixelNetwork(UNetFeatures(down, up), current, num_classes, ends)
 
