@@ -37,6 +37,7 @@ LINES = [
     ["besselnet", "new", "images", "--model", "cnn", "-o", "sheet.png"],
     ["besselnet", "inspect", "run", "--json"],
     ["besselnet", "play", "run", "--port", "0", "--images", "garbage.png"],
+    ["besselnet-lab", "survey", "--files", "20", "--simulated", "100", "--out", "survey.json"],
     ["besselnet", "export", "run", "--to", "plain", "--out", "network.py"],
     ["besselnet", "export", "run", "--to", "folder"],
     ["besselnet", "data", "list", "--json"],
@@ -86,7 +87,7 @@ VALUES = [
     *("garbage.png", "run/model.onnx", "run/config.json", "images/test/bars/0.png", "tiny.toml"),
 ]
 # What may work for hours; what is wrong is told in the first seconds.
-LONG = ("demo", "bench", "play", "train.epochs=1000000000", "train.epochs=1e9")
+LONG = ("demo", "bench", "survey", "play", "train.epochs=1000000000", "train.epochs=1e9")
 AT_MOST = 2.0
 # Lines that went wrong, of a kind that chance seldom finds.
 FOUND = [

@@ -139,7 +139,7 @@ class ShardBatches:
             number = int(found)
         if number is None:
             raise ValueError(
-                f"{sample.name}: its class is {json.dumps(found)}, must be one of {list(self.classes)} "
+                f"{sample.name}: its class is {found!r}, must be one of {list(self.classes)} "
                 "or its number, in .cls or as the label in .json"
             )
         return number
