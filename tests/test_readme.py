@@ -1,4 +1,4 @@
-"""The Python in the README runs as it stands, and its numbers are those of the committed results."""
+"""The README's Python runs; its numbers, and those of the pages behind it, are the committed ones."""
 
 import json
 import re
@@ -10,6 +10,8 @@ from committed_results import as_written, bare_score, in_the_paper, score, table
 from places import LAB, ROOT
 
 README = ROOT / "README.md"
+ACCURACY = ROOT / "docs" / "accuracy.md"
+SPEED = ROOT / "docs" / "speed.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
 
 
@@ -46,11 +48,12 @@ def test_few_labels():
         borders = ("black_corners", "reflected_borders")
         kept = min(rotation[border] for rotation in rotations for border in borders)
         found.append([*scores, f"{kept:.1%}"])
-    assert [row[1:] for row in table_below(README, "With few labels")] == found
+    for page, heading in ((README, "Accuracy with few labels"), (ACCURACY, "With few labels")):
+        assert [row[1:] for row in table_below(page, heading)] == found
 
 
 def test_upright_digits():
-    rows = table_below(README, "Beside other methods, on upright digits")
+    rows = table_below(ACCURACY, "Beside other methods, on upright digits")
     assert [row[0] for row in rows] == ["120", "1 200", "12 000"]
     for row, regime in zip(rows, ("low", "inter", "high")):
         column = f"here/mnist-upright-{regime}"
@@ -81,15 +84,15 @@ def test_other_images():
         ]
         for column in columns
     ]
-    assert [row[1:] for row in table_below(README, "On other images")] == found
+    assert [row[1:] for row in table_below(ACCURACY, "On other images")] == found
     soft_here = bare_score("here/mnist-back-upright-inter", "b-cnn-k_max.so-2")
     soft_paper = in_the_paper(columns[2], "B-CNN k_max").partition(" ")[0]
-    assert f"has {soft_here} here, {soft_paper} in the paper" in README.read_text()
+    assert f"has {soft_here} here, {soft_paper} in the paper" in ACCURACY.read_text()
     ours, plain = (
         bare_score("here/malaria-by-slide-noaug-low", method)
         for method in ("besselnet_digits.so-2", "vanilla-cnn.trivial")
     )
-    assert f"`besselnet_digits` has {ours}, a plain CNN {plain} (one seed)" in README.read_text()
+    assert f"`besselnet_digits` has {ours}, a plain CNN {plain} (one seed)" in ACCURACY.read_text()
 
 
 def test_speed():
@@ -103,7 +106,7 @@ def test_speed():
         ("the paper's algorithm, {}", "direct"),
     ):
         names |= {ours.format(cutoff): f"{theirs} {cutoff}" for cutoff in ("soft", "strong")}
-    rows = table_below(README, "How fast")
+    rows = table_below(SPEED, "The paper's network beside other methods")
     assert len(rows) == 10
     for name, parameters, *ratios, _ in rows:
         result = results[names.get(name, name)]
@@ -112,22 +115,35 @@ def test_speed():
         assert ratios == [f"{result['ratios'][measure]:.2f}" for measure in measures]
 
 
+MEASURED = json.loads((LAB / "benchmarks" / "results" / "sizes.json").read_text())["cases"]
+
+
 def test_speed_at_real_sizes():
-    report = json.loads((LAB / "benchmarks" / "results" / "sizes.json").read_text())
     expected = []
-    for case in report["cases"]:
-        batch = case["settings"]["batch"]
+    for case in MEASURED:
         for name, result in case["results"].items():
-            values, ratios = result["values"], result["ratios"]
-            expected.append(
-                [
-                    str(case["settings"]["size"]),
-                    name,
-                    f"{batch / values['training']:.0f}",
-                    f"{ratios['training']:.2f}",
-                    f"{batch / values['forward']:.0f}",
-                    f"{ratios['forward']:.2f}",
-                    f"{values['memory'] / 2**20:.0f}",
-                ]
-            )
-    assert table_below(README, "At real sizes") == expected
+            training, prediction, memory = speeds(case, name)
+            ratios = (f"{result['ratios'][measure]:.2f}" for measure in ("training", "forward"))
+            size = str(case["settings"]["size"])
+            expected.append([size, name, training, next(ratios), prediction, next(ratios), memory])
+    assert table_below(SPEED, "At real sizes") == expected
+
+
+def test_models():
+    """The same figures, a model to a row, and the ratios that the README names."""
+    rows = table_below(README, "Models")
+    assert [row[0] for row in rows] == ["besselnet_small", "besselnet_base", "ResNet-18"]
+    for name, *columns in rows:
+        by_size = [speeds(case, name) for case in MEASURED]
+        assert columns == [" / ".join(values) for values in zip(*by_size)]
+    for case, size in ((MEASURED[1], 64), (MEASURED[3], 224)):
+        assert case["settings"]["size"] == size
+        ratio = case["results"]["besselnet_small"]["ratios"]["training"]
+        assert f"{ratio:.2f}" in README.read_text().partition("## Your own images")[0]
+
+
+def speeds(case, name):
+    """Images per second in training and in prediction, and MiB of extra memory, as the pages write them."""
+    batch, values = case["settings"]["batch"], case["results"][name]["values"]
+    rates = (f"{batch / values[measure]:.0f}" for measure in ("training", "forward"))
+    return (*rates, f"{values['memory'] / 2**20:.0f}")

@@ -171,7 +171,7 @@ def draw_following_frame(following: FollowingMaps, frame: int) -> Figure:
     show(grid[0, 0], following.pictures[frame])
     show(grid[1, 0], following.pictures[0])
     grid[0, 0].set_title("image", fontsize="large")
-    grid[0, 0].set_ylabel("turning", fontsize="large")
+    grid[0, 0].set_ylabel("rotated", fontsize="large")
     grid[1, 0].set_ylabel("rotated back:\nshould stand still", fontsize="large")
     for column, name in enumerate(names, start=1):
         low, high = _range(following.maps[name])
