@@ -94,6 +94,15 @@ def test_every_public_name_with_a_docstring_is_in_the_reference(site, room):
             assert f'id="besselnet.{room}.{name}"' in page, name
 
 
+def test_marks_of_doctest_are_not_shown(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "# doctest:" not in text, page.name
+        # Prompts are marked as such, and hidden.
+        assert '<span class="o">&gt;&gt;&gt;</span>' not in text, page.name
+    assert '<span class="gp">' in (site / "choosing.html").read_text(encoding="utf-8")
+
+
 def test_listings_of_the_examples_are_shown(site):
     page = (site / "examples.html").read_text(encoding="utf-8")
     # Colours are put around words.
