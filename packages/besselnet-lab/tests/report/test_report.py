@@ -159,13 +159,13 @@ def test_markdown_shows_theirs_ours_and_what_is_missing(report):
 def test_the_report_says_how_much_was_run(report, results):
     text = (report / "report.md").read_text()
     assert (
-        "9 trainings were run here. Of the paper's 450 cells 4 were run; something was run in 1 of its "
-        "30 columns. Of these, 2 above the paper, 2 the same within two standard deviations. 1 more cell "
-        "is of a network that the paper does not have. 2 cells are in columns"
+        "This report has 9 trainings. It covers 4 of the paper's 450 cells, with results in 1 of its 30 "
+        "columns. Of these cells: 2 above the paper, 2 the same within two standard deviations. 1 more cell "
+        "is of a network that the paper does not have. 2 cells are not compared with the paper"
     ) in text
     assert "MNIST<br>upright low<br>120 images" in text
     page = (report / "report.html").read_text()
-    assert "Of the paper&#x27;s 450 cells 4 were run" in page
+    assert "It covers 4 of the paper&#x27;s 450 cells" in page
 
 
 def ablation():
@@ -202,7 +202,7 @@ def test_variants_are_compared_with_the_one_they_vary(ablation_report):
         ["| a slow one", "80.50 ± 0.71", "2", "-6.50 ▼", "learning_rate 0.003"],
         ["| small", "70.00", "1", "-17.00 ▼", "batch_size 8, warmup 0.1"],
     ]
-    assert "Judged on validation images." in text
+    assert "Evaluated on validation images." in text
 
 
 def test_an_ablation_leaves_the_figures_of_the_paper_as_they_are(results):

@@ -61,7 +61,7 @@ def test_the_table_begins_with_the_least_error(results):
     assert [row["runs"] for row in rows] == ["1", "2", "1"]
     assert [row["gradients"] for row in rows] == ["real", "real", "suspicious (1 of 1)"]
     first = rows[0]
-    assert (first["as they are"], first["noise 0.2"], first["worst rotation and shift"]) == (
+    assert (first["clean"], first["noise 0.2"], first["worst rotation and shift"]) == (
         *("80.00", "75.00", "40.00"),
     )
     assert (first["random search"], first["FGSM"], first["PGD"]) == ("60.00", "30.00", "10.00")

@@ -109,7 +109,7 @@ def read_page(path):
 def test_masks_alone_leave_the_tables_of_the_paper_out(results, tmp_path):
     markdown, html = write_report(results, tmp_path, "masks")
     text = markdown.read_text()
-    assert "6 trainings were run here." in text
+    assert "This report has 6 trainings." in text
     assert "- Vessels aug 16: a note." in text
     assert "![Dice by method](figures/dice-by-method.svg)" in text
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {
@@ -123,7 +123,7 @@ def test_masks_and_classes_share_a_report(results, tmp_path):
     classes = [make_result(0.7, data_set="My cells", seed=seed) for seed in range(2)]
     alone, _ = write_report(classes, tmp_path / "classes", "both")
     both, html = write_report([*results, *classes], tmp_path / "both", "both")
-    assert "8 trainings were run here." in both.read_text()
+    assert "This report has 8 trainings." in both.read_text()
     # All that the report without masks has, but for the number of trainings.
     lines = set(both.read_text().splitlines())
     assert len(set(alone.read_text().splitlines()) - lines) == 1

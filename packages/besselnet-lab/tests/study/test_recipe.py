@@ -72,7 +72,7 @@ def test_so_many_images_of_each_class_and_settings_for_one_data_set(tmp_path):
     assert quick.config.train.learning_rate == 0.02
 
 
-def test_recommended_settings_are_those_of_recipe_regime_data_and_column_no_more(tmp_path):
+def test_recommended_settings_stand_for_those_of_recipe_regime_and_data(tmp_path):
     recipe = RECIPE.replace('"quick"', '"quick"\nrecommended = true')
     recipe = recipe.replace('"upright"', '"aug"')
     narrow, quick, *_ = expand(read_recipe(write_study(tmp_path, recipe)))
@@ -90,6 +90,10 @@ def test_recommended_settings_are_those_of_recipe_regime_data_and_column_no_more
     _, quick, *_ = expand(read_recipe(write_study(tmp_path / "mirrored", mirrored)))
     assert quick.over_recommended["augment"]["further"] == ("reflect",)
     assert quick.settings()["images"]["augment"] == ["reflect"]
+    # What a column asks of all its methods holds for these, too.
+    short = recipe + "train = { epochs = 3, learning_rate = 0.5 }\n"
+    _, quick, *_ = expand(read_recipe(write_study(tmp_path / "short", short)))
+    assert quick.over_recommended["train"] == {"epochs": 3, **own}
     # The recommendation decides how images are augmented, but upright images are not rotated.
     upright = expand(read_recipe(write_study(tmp_path, recipe.replace('"aug"', '"upright"'))))
     assert upright[1].over_recommended["augment"]["without"] == ("rotate", "reflect")

@@ -74,17 +74,16 @@ OVERVIEW, MASKS, ROBUST, CURVES, SIZES, COSTS = (
 )
 SECTIONS = (OVERVIEW, MASKS, ROBUST, CURVES, SIZES, COSTS)
 EXPLANATIONS = {
-    OVERVIEW: "Mean accuracy on test images, from few training images to many; the bars are one standard "
-    "deviation of the runs.",
-    MASKS: "F1 where there are two classes, else mean Dice; the bars are one standard deviation of the runs.",
-    ROBUST: "Mean accuracy over the runs. Severity 0 and epsilon 0 are the images as they are; under attack, "
-    "no pixel changes by more than epsilon.",
-    CURVES: "Accuracy (in per cent) and loss after each epoch of what was run here; a line for each run.",
-    SIZES: "Large marks and solid lines: here. Small marks and dotted lines: the paper.",
-    COSTS: "Mean accuracy of what was run here; the bars are one standard deviation of the runs. The "
-    "machines may have done other work too, so the time is that of the least disturbed run, as if each "
-    "of its epochs took as long as one that a quarter of them beat. Multiply-adds are for one image, once "
-    "through the network, and stand for energy.",
+    OVERVIEW: "Mean accuracy on test images against the number of training images and the training time. "
+    "Error bars are one standard deviation of the runs.",
+    MASKS: "F1 for two classes, otherwise mean Dice. Error bars are one standard deviation of the runs.",
+    ROBUST: "Mean accuracy over the runs. Severity 0 and epsilon 0 are the original images. Under attack, no "
+    "pixel changes by more than epsilon.",
+    CURVES: "Accuracy (in per cent) and loss of this study after each epoch, with a line for each run.",
+    SIZES: "Large markers and solid lines: this study. Small markers and dotted lines: the paper.",
+    COSTS: "Mean accuracy of this study. Error bars are one standard deviation of the runs. The time is an "
+    "estimate for an idle machine: the number of epochs times the first quartile of the epoch times, of the "
+    "fastest run. Multiply-adds are for one forward pass of one image, as a proxy for energy.",
 }
 
 

@@ -21,7 +21,7 @@ from besselnet_lab.report.variants import variants
 
 __all__ = ["markdown"]
 
-NOTHING = "None of these was run yet."
+NOTHING = "No results yet."
 
 
 def markdown(
@@ -143,7 +143,7 @@ def _cost(entries: Sequence[Entry]) -> str:
             "group",
             "training images",
             "parameters",
-            "multiply-adds an image",
+            "multiply-adds per image",
             "training",
         ]
     ]

@@ -229,7 +229,7 @@ def _bold(text: str, rank: int | None) -> str:
 def _text_table(table: TextTable, name: str, marks: str = "") -> str:
     sentence = f"<p{marks}>{escape(table.sentence)}</p>"
     if not table.lines:
-        return sentence + "<p>None of these was run yet.</p>"
+        return sentence + "<p>No results yet.</p>"
     heads = [(text, f"column{i}", "") for i, text in enumerate(table.head)]
     rows = [
         f"<tr{_marks(line.column, line.row, line.ran)}>{''.join(map(_text_cell, line.cells))}</tr>"

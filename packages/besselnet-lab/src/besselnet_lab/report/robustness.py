@@ -48,7 +48,7 @@ def _strong(name: str) -> _Share:
 
 # The columns of the tables, in per cent.
 _HEADS: dict[str, _Share] = {
-    "as they are": lambda robust: robust["accuracy"],
+    "clean": lambda robust: robust["accuracy"],
     "noise 0.2": _noise,
     "corrupted": lambda robust: robust["corrupted_accuracy"],
     "worst rotation": lambda robust: robust["spatial"]["worst_rotated_accuracy"],
@@ -194,9 +194,9 @@ def _how(run: Mapping[str, Any], epsilons: set[float]) -> str:
     settings, spatial = run.get("settings", {}), run["spatial"]
     steps = f"{settings.get('steps', '?')} steps and {settings.get('restarts', '?')} starts"
     return (
-        f"{run.get('images', '?')} images are corrupted, {spatial.get('images', '?')} rotated to "
-        f"{spatial.get('angles', '?')} angles and shifted by {spatial.get('shift_pixels', '?')} pixels, "
-        f"{run['attacks'].get('images', '?')} attacked, with epsilon {strong}; PGD takes {steps}."
+        f"{run.get('images', '?')} images are corrupted. {spatial.get('images', '?')} are rotated to "
+        f"{spatial.get('angles', '?')} angles and shifted by {spatial.get('shift_pixels', '?')} pixels. "
+        f"{run['attacks'].get('images', '?')} are attacked with epsilon {strong}; PGD takes {steps}."
     )
 
 

@@ -143,7 +143,7 @@ def _table(column: ColumnKey, entries: Sequence[MaskEntry]) -> TextTable:
     judged = "validation" if column.judge == "val" else "test"
     return TextTable(
         f"{column.data_set} {column.augmentation} {column.regime}, protocol {column.protocol}",
-        f"{' or '.join(f'{count:,}' for count in images)} training images, judged on {judged} images.",
+        f"{' or '.join(f'{count:,}' for count in images)} training images, evaluated on {judged} images.",
         ("method", "runs", *heads, "quarter turns", "training", "parameters"),
         [_line(entry, heads) for entry in entries],
     )

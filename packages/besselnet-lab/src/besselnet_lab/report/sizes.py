@@ -22,9 +22,9 @@ def _by_size(table: Table, key: ColumnKey, columns: Sequence[ColumnKey]) -> Text
     return TextTable(
         f"{key.full_title.strip()}, by the number of training images",
         "Accuracy in per cent, mean ± sample standard deviation over the runs, and the time of one "
-        "training. The best with the fewest images comes first. The last columns give the share of rotated "
-        "images with the answer of the image as it is, in per cent, for the number of training images "
-        "where it is lowest: means over 30, 60, ..., 330 degrees, and over quarter turns.",
+        "training. The best method with the fewest images comes first. The last columns show the share of "
+        "rotated images that get the answer of the original image, in per cent. They are means over 30, 60, "
+        "..., 330 degrees and over quarter turns, for the number of training images where they are lowest.",
         ("method", *(text for head in heads for text in head), *ROTATIONS.values()),
         lines,
     )

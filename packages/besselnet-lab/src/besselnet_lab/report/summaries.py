@@ -48,14 +48,14 @@ def overview(tables: Sequence[Table], further: int = 0) -> list[str]:
     ran = [entry for entry in entries if entry.ours is not None]
     paper = [entry for entry in entries if entry.paper is not None]
     trainings = further + sum(entry.ours.n for entry in ran if entry.ours is not None)
-    sentences = [f"{trainings} {'training was' if trainings == 1 else 'trainings were'} run here."]
+    sentences = [f"This report has {trainings} {'training' if trainings == 1 else 'trainings'}."]
     if paper:
         both = [e.comparison.verdict for e in paper if e.comparison is not None]
         columns = {e.column for e in paper}
         begun = {e.column for e in ran} & columns
         sentences.append(
-            f"Of the paper's {len(paper)} cells {len(both)} were run; something was run in "
-            f"{len(begun)} of its {len(columns)} columns."
+            f"It covers {len(both)} of the paper's {len(paper)} cells, with results in {len(begun)} of "
+            f"its {len(columns)} columns."
         )
         if both:
             words = {
@@ -65,7 +65,7 @@ def overview(tables: Sequence[Table], further: int = 0) -> list[str]:
                 "below": "below the paper",
             }
             counts = [f"{both.count(v)} {word}" for v, word in words.items() if v in both]
-            sentences.append(f"Of these, {', '.join(counts)}.")
+            sentences.append(f"Of these cells: {', '.join(counts)}.")
         own = sum(e.paper is None and e.column in columns for e in ran)
         if own:
             sentences.append(
@@ -75,8 +75,8 @@ def overview(tables: Sequence[Table], further: int = 0) -> list[str]:
     beyond = sum(not table.is_paper for table in tables for e in table.entries.values() if e.ours)
     if beyond and paper:
         sentences.append(
-            f"{beyond} {'cell is' if beyond == 1 else 'cells are'} in columns that the paper does not "
-            "have, or judged otherwise, and not compared with it."
+            f"{beyond} {'cell is' if beyond == 1 else 'cells are'} not compared with the paper, which does "
+            "not have their columns, or evaluates them differently."
         )
     return sentences
 
@@ -113,8 +113,8 @@ def run_here(tables: Sequence[Table]) -> TextTable:
                 lines.append(Line(cells, column, entry.row))
     return TextTable(
         "Results against the paper",
-        "The best first in each column. The last two columns give the best number that the paper has "
-        "there, and how far the result here is above it.",
+        "The best method of each column comes first. The last two columns show the paper's best numbers "
+        "and the difference of this study's result from them.",
         (
             *("column", "method", "here", "same method in the paper", "difference"),
             *("best B-CNN of the paper", "best row of the paper"),
@@ -148,8 +148,8 @@ def finish_counts(tables: Sequence[Table]) -> TextTable:
         lines.append(Line(cells, row=row, ran=own is not None))
     return TextTable(
         "First places and places among the first three",
-        "In the paper: among its 15 methods. Here: among the methods that were run in the same column, "
-        "often few of them; columns with one method only do not count. Equal numbers share a place.",
+        "Paper: among its 15 methods. Here: among the methods of this study in the same column, often "
+        "only a few. Columns with a single method do not count. Equal numbers share a place.",
         (
             *("method", "group", "paper: first", "paper: first three", "paper: columns"),
             *("here: first", "here: first three", "here: columns"),
@@ -169,8 +169,8 @@ def both_readings(tables: Sequence[Table]) -> TextTable:
                 lines.append(Line(cells, entry.column, entry.row))
     return TextTable(
         "Two readings of HNets and irreps",
-        "The published experiment code reaches the kernel spaces under reversed names. A model that "
-        "was run here is compared with the row of its name, and with the row that it is by that code.",
+        "The published experiment code swaps the names of the two kernel spaces. Each model is compared "
+        "with the row of its name, and with its row according to that code.",
         ("column", "model", "here", "by name", "by the published code"),
         lines,
     )

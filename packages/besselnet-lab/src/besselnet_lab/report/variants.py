@@ -25,12 +25,12 @@ def variants(table: Table, column: ColumnKey) -> TextTable:
     count = f", {images.pop():,} training images" if len(images) == 1 else ""
     return TextTable(
         f"{column.data_set} {column.augmentation} {column.regime}, protocol {column.protocol}{count}",
-        f"Judged on {judged} images. The first row is the one with the most settings in common with "
-        "the others, which follow from the best to the worst; the difference is to the first row, "
-        "in points, with the marks of the tables.",
+        f"Evaluated on {judged} images. The first row shares the most settings with the others, which "
+        "follow from best to worst. The difference is that from the first row, in points, with the marks "
+        "explained above.",
         (
-            *("method", "accuracy", "runs", "difference", "what differs from the first row"),
-            *("parameters", "multiply-adds an image", "training"),
+            *("method", "accuracy", "runs", "difference", "changes from the first row"),
+            *("parameters", "multiply-adds per image", "training"),
         ),
         lines,
     )

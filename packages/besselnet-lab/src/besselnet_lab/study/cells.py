@@ -168,10 +168,10 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
     own = {**method.train, **method.train_on.get(column.data_set, {}), "seed": seed}
     over_recommended = None
     if method.recommended:
-        train = own
+        train = {**column.train, **own}
         # What the network is to be invariant to, it may not see where images are upright in training.
         without = () if column.augmentation == "aug" else ("rotate", "reflect")
-        over_recommended = {"data": dict(method.data), "train": own}
+        over_recommended = {"data": dict(method.data), "train": train}
         over_recommended["augment"] = {"without": without, "further": augment}
     else:
         regime_train = recipe.regimes.get(regime, {})

@@ -83,7 +83,8 @@ class Method:
         train_on: further ones by the name of a data set, such as a learning rate chosen for it.
         data: settings of the images, such as `interpolation` or `augment`.
         recommended: train with the settings that `besselnet train` gives to these images, in place of
-            those of recipe, regime, data set and column; `options`, `train`, `train_on` and `data` rule.
+            those of recipe, regime and data set; those of the column, and `options`, `train`, `train_on` and
+            `data`, go over them.
             In "noaug" and "upright" columns the training images still stay as they are.
     """
 

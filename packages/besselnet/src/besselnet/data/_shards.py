@@ -1,6 +1,5 @@
 """Batches straight from tar shards: images are read in order and decoded when their turn comes."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
