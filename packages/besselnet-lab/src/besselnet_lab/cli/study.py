@@ -135,7 +135,7 @@ def status(
     settings: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Count finished, running, failed and missing cells.
+    """Show finished, running, failed and missing cells, and the work left.
 
     Examples:
 
@@ -168,7 +168,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
 ) -> None:
-    """Write tables and figures of results next to the published numbers.
+    """Write a report that compares results with the published numbers.
 
     report.html is a single page with tables to sort and filter. report.md is the same report in Markdown.
 

@@ -96,10 +96,10 @@ def predict(
 ) -> None:
     """Predict the class of image files, or write their masks.
 
-    The output has one row per image: CSV on standard output, or one JSON object per line with --json. --csv
-    writes the rows to a file. If a file cannot be read, its row gives the reason under "error". CSV text that a
-    spreadsheet would read as a formula is escaped with an apostrophe; --raw-csv turns this off. An .onnx
-    file of `besselnet export` needs onnxruntime but not torch.
+    The output has one row per image: CSV on standard output, or one JSON object per line with --json.
+    --csv writes the rows to a file. If an image cannot be read, its row gives the reason under "error". CSV
+    text that a spreadsheet would read as a formula is escaped with an apostrophe; --raw-csv turns this off.
+    An .onnx file of `besselnet export` needs onnxruntime but not torch.
 
     The columns depend on the task of the run: the class and its probability; the values; the labels and
     the probability of each; or the mask file and the fraction of pixels in each class.
