@@ -172,7 +172,7 @@ def test_files_of_others_are_refused(tmp_path, trained, call):
         OnnxClassifier(tmp_path / "newer.onnx")
     del model.metadata_props[:]
     onnx.save(model, tmp_path / "other.onnx")
-    with pytest.raises(ValueError, match="does not say what it takes"):
+    with pytest.raises(ValueError, match="has no metadata of besselnet"):
         OnnxClassifier(tmp_path / "other.onnx")
 
 

@@ -1,4 +1,4 @@
-"""Layers made anew with other numbers of inputs: the repair "flatten" and the factor on the width."""
+"""Rebuild layers with other numbers of inputs: for the repair "flatten" and for `width`."""
 
 import inspect
 from collections.abc import Callable
@@ -70,8 +70,8 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
         wide = channels * width
         if abs(wide - round(wide)) > 1e-9 or wide < 1:
             raise ValueError(
-                f"width={width!r}: {name} has {channels} channels, and {wide:g} are not possible; "
-                "the factor must leave whole numbers of channels"
+                f"width={width!r}: {name} has {channels} channels and would get {wide:g}; must give "
+                "whole numbers of channels"
             )
         return round(wide)
 
@@ -88,8 +88,8 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
         run(model, images)
     except (RuntimeError, ValueError) as error:
         raise ValueError(
-            f"width={width!r}: with other numbers of channels this model does not fit together "
-            f"({error}); it must be 1"
+            f"width={width!r}: must be 1 for this model, whose layers do not fit together with other "
+            f"numbers of channels ({error})"
         ) from error
 
 
