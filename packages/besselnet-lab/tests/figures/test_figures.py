@@ -142,7 +142,7 @@ class TestCommand:
         assert code == 0
         assert "cheap: cheap.png, cheap.svg, cheap.json, cheap.md" in output
         assert json.loads((tmp_path / "cheap.json").read_text()) == [1]
-        assert "accuracy: left out, " in error
+        assert "accuracy: skipped, " in error
         assert "escnn is not here" in error
         assert not (tmp_path / "accuracy.png").exists()
         code, _, error = call("figure", "accuracy", "--out", tmp_path)
