@@ -232,7 +232,7 @@ def test_several_outputs_are_measured_by_the_first():
     ("function", "why"),
     [
         (lambda x: x[..., 1:], "output of module has shape"),
-        (lambda x: x.mean((2, 3)) * 0, "the same output for every image"),
+        (lambda x: x.mean((2, 3)) * 0, "the same for every image"),
         (lambda x: None, "returns no tensor"),
     ],
 )

@@ -146,14 +146,14 @@ def test_damaged_folders_say_what_is_wrong(tmp_path):
         tmp_path / "empty": "config.json is missing",
         tmp_path / "text": "config.json: Expecting property name",
         missing: "model.safetensors is missing",
-        folder("list", config=[1]): "config.json: must hold a JSON object",
-        folder("nameless", config=without("name")): "config.json: has no 'name'",
+        folder("list", config=[1]): "config.json: must contain a JSON object",
+        folder("nameless", config=without("name")): "config.json: 'name' is missing",
         folder("older", config={**good, "format": 1}): "format 1 of besselnet 0.1.0",
         folder("newer", config={**good, "format": 3}): "format 3 is not the format 2",
         folder("unknown", config={**good, "name": "no_such"}): "no model is named 'no_such'",
         folder("broken", weights=b"\x00" * 40): "not a readable safetensors file",
         folder("wider", config={**good, "options": {"width": 1.0}}): "does not fit the network",
-        tmp_path / "nowhere" / "at" / "all": "no such folder, and not an id on the hub",
+        tmp_path / "nowhere" / "at" / "all": "no such folder, and not an id on the Hub",
     }.items():
         with pytest.raises(ValueError, match=r"\S") as found:
             from_pretrained(place)

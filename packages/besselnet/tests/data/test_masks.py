@@ -207,7 +207,7 @@ def test_interpolated_masks_are_noticed(tmp_path):
     fractions = fill(tmp_path / "float", class_numbers(2))
     Image.fromarray(np.full((6, 8), 0.5, np.float32)).save(fractions / "masks" / "02.tif")
     save(fractions / "images" / "02.png", np.zeros((6, 8), np.uint8))
-    refused(lambda: load_data(fractions), "masks/02.tif", "whole numbers")
+    refused(lambda: load_data(fractions), "masks/02.tif", "integers")
 
 
 def slow_border(instances, reach=2):

@@ -174,7 +174,7 @@ def test_a_shard_that_was_cut_off_is_named(shards, share):
         ({"x.png": png(1), "x.cls": b"2"}, "x: its class is '2'"),
         ({"x.png": png(1)}, "x: its class is None"),
         ({"x.png": png(1), "x.json": b"{"}, r"a\.tar: x"),
-        ({"x.png": b"no image", "x.cls": b"0"}, "x: is no image file"),
+        ({"x.png": b"no image", "x.cls": b"0"}, "x: is not an image file"),
         ({"x.cls": b"0"}, "x: has 0 images"),
         ({"x.png": png(1), "x.jpg": png(1), "x.cls": b"0"}, "x: has 2 images"),
         ({"x.png": png(1), "x.PNG": png(2)}, "twice"),
