@@ -235,7 +235,7 @@ def test_every_model_comes_back_as_it_was(name, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("besselnet", 2, "'besselnet' is 2: must be a text"),
+        ("besselnet", 2, "'besselnet' is 2: must be a string"),
         ("options", [1], "'options' is [1]: must be an object"),
         ("num_classes", "3", "'num_classes' is '3': must be an integer"),
         ("in_channels", True, "'in_channels' is True: must be an integer"),

@@ -112,7 +112,7 @@ def test_settings_from_the_command_line_rule(tmp_path):
     [
         ("seeds = [0, 1]", "sedes = [0]", "unknown setting 'sedes': did you mean 'seeds'?"),
         ("seeds = [0, 1]", "seeds = []", "seeds=[]: must name at least one"),
-        ("seeds = [0, 1]", 'seeds = "all"', "seeds='all': must be a list of a whole number"),
+        ("seeds = [0, 1]", 'seeds = "all"', "seeds='all': must be a list, each item an integer"),
         ('title = "tiny"', "", "title is missing"),
         ("epochs = 2", "epoch = 2", "unknown setting 'train.epoch': did you mean"),
         ('model = "cnn"', 'model = "cmn"', "no model is named 'cmn'"),

@@ -363,7 +363,7 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
         "wrong key": (["train", images, "--set", "train.epoch=3"], "did you mean 'train.epochs'?"),
         "wrong value": (
             ["train", images, "--set", "train.epochs=no"],
-            "='no': must be a whole number",
+            "='no': must be an integer",
         ),
         "wrong model": (["train", images, "--model", "toyy", *out], "toyy"),
         "wrong model option": (

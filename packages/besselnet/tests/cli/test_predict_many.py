@@ -67,7 +67,7 @@ def test_files_of_rows_are_resumed(call, place):
     files = sorted(Path("out").glob("rows-*"))
     assert len(files) == 4
     before = [path.read_bytes() for path in files]
-    assert "out has rows already" in call(*how)[2]
+    assert "out already has rows" in call(*how)[2]
     files[1].unlink()
     code, _, error = call(*how, "--resume")
     assert code == 0
@@ -105,10 +105,10 @@ def test_masks_go_to_the_folder_too(call, place, monkeypatch):
         (["--to", "o", "--csv", "a.csv"], "--csv cannot be combined with --to"),
         (["--to", "o", "--json"], "--json cannot be combined with --to"),
         (["--to", "o", "--out", "p"], "--out cannot be combined with --to"),
-        (["--to", "o", "--shard", "3/2"], "shard='3/2': must be like 3/16"),
+        (["--to", "o", "--shard", "3/2"], "shard='3/2': must be of the form 3/16"),
         (["--to", "o", "--format", "xml"], "form='xml': must be one of"),
         (["--to", "o", "--overlay"], "remove --overlay"),
-        (["--to", "o", "--features"], "does not say which of its layers is the last"),
+        (["--to", "o", "--features"], "does not define its last layer"),
         (["--to", "o", "--coverage", "0.9"], "coverage=0.9: must be unset for this run"),
         (["--error-rate", "0.1"], "error_rate=0.1: must be unset for this run"),
         (["--workers", "-1"], "workers=-1: must be an integer >= 0"),

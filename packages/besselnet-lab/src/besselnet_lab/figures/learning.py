@@ -23,7 +23,7 @@ TITLES = {
     "train_accuracy": "right on the training images, %",
     "val_accuracy": "right on the validation images, %",
 }
-_TEXT, _OBJECT = (str, "a text"), (dict, "an object")
+_TEXT, _OBJECT = (str, "a string"), (dict, "an object")
 _CONFIG = {"data": _OBJECT, "model": _OBJECT, "data.source": _TEXT, "model.name": _TEXT}
 _CELL = ("method", "group", "data_set", "augmentation", "regime")
 _RESULT = {

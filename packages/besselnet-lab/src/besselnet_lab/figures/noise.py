@@ -13,7 +13,7 @@ from besselnet.untrusted import check_keys, read_json
 
 __all__ = ["NoiseCurve", "draw_noise", "read_noise"]
 
-_TEXT, _OBJECT = (str, "a text"), (dict, "an object")
+_TEXT, _OBJECT = (str, "a string"), (dict, "an object")
 _CELL = ("method", "group", "data_set", "augmentation", "regime")
 _RESULT = {
     **{f"cell.{key}": _TEXT for key in _CELL},

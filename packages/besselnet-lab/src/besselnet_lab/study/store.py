@@ -27,7 +27,7 @@ from besselnet_lab.study.robustness import RobustPlan, check_robust
 __all__ = ["RESULT_FORMAT", "Busy", "Store", "now"]
 
 RESULT_FORMAT = 2
-_TEXT, _COUNT, _OBJECT = (str, "a text"), (int, "an integer"), (dict, "an object")
+_TEXT, _COUNT, _OBJECT = (str, "a string"), (int, "an integer"), (dict, "an object")
 _NUMBER, _LIST = (int | float, "a finite number"), (list, "a list")
 # What reports, estimates and checks of settings read.
 _RESULT: dict[str, tuple[Any, str]] = {
@@ -221,7 +221,7 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     if not isinstance(values["model"].get("options", {}), dict):
         raise ValueError(f"{path}: 'model.options' must be an object")
     if not isinstance(values["config"]["model"].get("name", ""), str):
-        raise ValueError(f"{path}: 'config.model.name' must be a text")
+        raise ValueError(f"{path}: 'config.model.name' must be a string")
     for name, kinds in _OPTIONAL.items():
         if name in values:
             check_keys(path, values, kinds)

@@ -43,7 +43,7 @@ _CALLER = 7
 # What is kept of the choice of a size, which needs the header of every file.
 _SIZE: dict[str, tuple[Any, str]] = {
     "side": (int, "an integer"),
-    "fitted": (str, "a text"),
+    "fitted": (str, "a string"),
 }
 
 

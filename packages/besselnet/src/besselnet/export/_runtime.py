@@ -21,7 +21,7 @@ METADATA_FORMAT = 2
 _FACTS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("in_channels", "image_size"), (int, "an integer")),
     "classes": (list | None, "a list of strings or null"),
-    **dict.fromkeys(("answers", "resize"), (str, "a text")),
+    **dict.fromkeys(("answers", "resize"), (str, "a string")),
     **dict.fromkeys(("bits", "page"), (int | None, "an integer or null")),
 }
 

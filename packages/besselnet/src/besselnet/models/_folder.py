@@ -41,7 +41,7 @@ FORMAT = 2
 # How often, and after how many seconds, to read again what another process is just replacing.
 _TRIES, _PAUSE = 300, 0.02
 _KEYS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("besselnet", "name"), (str, "a text")),
+    **dict.fromkeys(("besselnet", "name"), (str, "a string")),
     **dict.fromkeys(("options", "about"), (dict, "an object")),
     **dict.fromkeys(("in_channels", "num_classes", "image_size"), (int, "an integer")),
     "classes": (list | None, "a list or null"),

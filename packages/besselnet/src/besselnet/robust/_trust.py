@@ -193,7 +193,7 @@ def _describe_all(network: Network, batches: Batches) -> tuple[Tensor, tuple[Ten
         features.append(found)
         labels.append(classes.cpu())
     if not logits:
-        raise ValueError("cannot fit on no batches at all")
+        raise ValueError("batches is empty: must have at least one batch")
     groups = tuple(torch.cat(group) for group in zip(*features))
     return torch.cat(logits), groups, torch.cat(labels)
 
