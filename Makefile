@@ -44,9 +44,10 @@ playground: $(READY)  ## train and export the networks of digits that the playgr
 notebooks: $(READY)  ## run the notebooks of examples/ and keep what they show
 	$(BIN)/python tools/notebooks.py
 
-lint: $(READY)  ## formatting, lint, types
+lint: $(READY)  ## formatting, lint, types, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell *.md docs/*.md docs/api tools packages/*/src packages/*/README.md
 	$(BIN)/mypy
 
 docs: $(READY)  ## the documentation as a site in site/, links checked

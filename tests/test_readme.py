@@ -52,6 +52,17 @@ def test_few_labels():
         assert [row[1:] for row in table_below(page, heading)] == found
 
 
+def test_other_methods_with_few_labels():
+    text = ACCURACY.read_text()
+    c8, irreps = (
+        bare_score("real-images/pathmnist-aug-900-standard", method)
+        for method in ("e-2-cnn-c8", "tuned-e-2-cnn-irreps-1")
+    )
+    assert f"{c8} with C8, {irreps} with irreps up to 1" in text
+    base = score("real-images/mnist-upright-12000", "besselnet_base.so-2")
+    assert f"upright digits: {base} (two seeds)" in text
+
+
 def test_upright_digits():
     rows = table_below(ACCURACY, "Beside other methods, on upright digits")
     assert [row[0] for row in rows] == ["120", "1 200", "12 000"]

@@ -124,9 +124,18 @@ class Page:
     def wait(self, condition: str, seconds: float = 60) -> None:
         """Until a JavaScript expression is true."""
         end = time.monotonic() + seconds
-        while not self.run(condition):
+        while not self._holds(condition):
             assert time.monotonic() < end, f"never: {condition}"
             time.sleep(0.02)
+
+    def _holds(self, condition: str) -> bool:
+        """Whether an expression is true; not while another page is about to open."""
+        try:
+            return bool(self.run(condition))
+        except RuntimeError as error:
+            if "navigated" in str(error):
+                return False
+            raise
 
     def size(self, width: int, height: int, *, touch: bool = False) -> None:
         self.call(

@@ -160,9 +160,13 @@ class Table:
         return counts[0] if counts else training_images().get((key.data_set, key.regime))
 
     def growing(self) -> dict[ColumnKey, list[ColumnKey]]:
+        """`by_size`, only where there are several columns."""
+        return {key: columns for key, columns in self.by_size().items() if len(columns) > 1}
+
+    def by_size(self) -> dict[ColumnKey, list[ColumnKey]]:
         """Columns that differ in the number of training images alone, from few to many, by what they share.
 
-        Only those that were judged on test images, and only where there are several.
+        Only those that were judged on test images.
         """
         found: dict[ColumnKey, list[ColumnKey]] = {}
         for column in self.columns:
@@ -171,7 +175,6 @@ class Table:
         return {
             key: sorted(columns, key=lambda column: self.train_images(column) or 0)
             for key, columns in found.items()
-            if len(columns) > 1
         }
 
     def notes(self) -> list[tuple[ColumnKey, str]]:

@@ -13,23 +13,31 @@ from besselnet_lab.report.collect import ColumnKey, Entry, RowKey, Table
 __all__ = ["draw_overview"]
 
 _PANELS_IN_A_ROW = 3
+# With several runs each, of a data set that was trained on one number of images only.
+_FEWEST_METHODS = 3
+# Methods stand beside each other at the same number of images: each this much further right.
+_STEP = 1.04
 
 
 def draw_overview(tables: Sequence[Table]) -> dict[str, Figure]:
-    """Pictures by their titles; none where no data set was trained on several numbers of images.
+    """Pictures by their titles; none where there is nothing to compare.
 
-    A panel for each data set, a line for each method, from few training images to many; bars are one
-    standard deviation of the runs. The paper's tables have figures of their own.
+    A panel for each data set that was trained on several numbers of images, or by several methods: a line for
+    each method, from few training images to many; bars are one standard deviation of the runs. The paper's
+    tables have figures of their own.
     """
-    panels = {
-        _title(key): [
-            [e for c in columns if (e := table.entries.get((row, c))) and e.ours]
-            for row in table.rows
-        ]
-        for table in tables
-        if not table.is_paper
-        for key, columns in table.growing().items()
-    }
+    panels = {}
+    for table in tables:
+        if table.is_paper:
+            continue
+        for key, columns in table.by_size().items():
+            lines = [
+                [e for c in columns if (e := table.entries.get((row, c))) and e.ours]
+                for row in table.rows
+            ]
+            repeated = [e for line in lines for e in line if e.ours and e.ours.std is not None]
+            if len(columns) > 1 or len(repeated) >= _FEWEST_METHODS:
+                panels[_title(key)] = lines
     if not panels:
         return {}
     return {
@@ -58,7 +66,9 @@ def _draw(
     grid = figure.subplots(height, _PANELS_IN_A_ROW, squeeze=False).ravel()
     for axes, (title, methods) in zip(grid, panels.items()):
         for line in filter(None, methods):
-            _plot(axes, line, value, rows.index(line[0].row))
+            number = rows.index(line[0].row)
+            step = _STEP ** (number - (len(rows) - 1) / 2) if label == "training images" else 1.0
+            _plot(axes, [value(entry) * step for entry in line], line, number)
         axes.set_title(plain_text(title, 60), fontsize="small")
         axes.set_xscale("log")
         _label_ticks(axes, [value(entry) for entry in chain(*methods)], label)
@@ -74,10 +84,10 @@ def _draw(
     return figure
 
 
-def _plot(axes: Axes, line: Sequence[Entry], value: Callable[[Entry], float], number: int) -> None:
+def _plot(axes: Axes, places: Sequence[float], line: Sequence[Entry], number: int) -> None:
     scores = [entry.ours for entry in line if entry.ours is not None]
     axes.errorbar(
-        [value(entry) for entry in line],
+        places,
         [score.mean for score in scores],
         yerr=[score.std or 0.0 for score in scores],
         capsize=2,
