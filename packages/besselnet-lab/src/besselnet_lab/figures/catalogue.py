@@ -175,26 +175,26 @@ def _animation(request: Request) -> Drawing:
 
 # In the order of the paper, then what goes beyond it.
 FIGURES = {
-    "orientations": FigureEntry("one object at four angles: what should not matter", _orientations),
-    "translation": FigureEntry("objects move, and feature maps move along", _translation),
+    "orientations": FigureEntry("one object at four angles", _orientations),
+    "translation": FigureEntry("objects move, and their feature maps move with them", _translation),
     "bessel": FigureEntry(
-        "Bessel functions and their slopes, with the roots that make the basis",
+        "Bessel functions and their derivatives, with the roots that define the basis",
         lambda request: Drawing(draw_bessel(bessel_curves())),
     ),
     "basis": FigureEntry(
-        "the functions that an image is written in, real and imaginary",
+        "the basis functions, real and imaginary parts",
         lambda request: Drawing(draw_basis(basis_pictures())),
     ),
     "decomposition": FigureEntry(
-        "an image taken apart, rotated, mirrored and rebuilt by its coefficients",
+        "an image decomposed, rotated, mirrored and rebuilt by its coefficients",
         lambda request: Drawing(draw_decomposition(decompose(request.square(96, photograph)))),
     ),
     "feature-maps": FigureEntry(
-        "feature maps of a rotated image: plain CNN against B-CNN", _feature_maps
+        "feature maps of a rotated image: plain CNN and B-CNN", _feature_maps
     ),
-    "response": FigureEntry("how one number of a feature map comes about", _response),
+    "response": FigureEntry("how a Bessel layer computes one value of a feature map", _response),
     "cutoff": FigureEntry(
-        "how many functions and weights a kernel of k pixels has",
+        "number of functions and weights of a kernel of k pixels",
         lambda request: Drawing(draw_cutoff(cutoff_counts())),
     ),
     "scales": FigureEntry(
@@ -208,24 +208,23 @@ FIGURES = {
         needs="learning",
     ),
     "accuracy": FigureEntry(
-        "right answers against the angle of the test images, of runs or a short training",
+        "accuracy against the rotation angle, of runs (--run) or of a short training",
         lambda request: Drawing(draw_accuracy(request.accuracy, request.about)),
         needs="accuracy",
     ),
     "noise": FigureEntry(
-        "which layer amplifies noise, of runs, results or a short training",
+        "noise after each layer, of runs or results (--run) or of a short training",
         lambda request: Drawing(draw_noise(request.noise)),
         needs="noise",
     ),
     "equivariance": FigureEntry(
-        "error of one layer against the angle, for each sampling; with a table", _equivariance
+        "equivariance error of one layer against the angle, for each sampling; with a table",
+        _equivariance,
     ),
     "breaking": FigureEntry("what breaks equivariance; with a table", _breaking),
     "cost": FigureEntry(
         "operations against the kernel size: plain, direct, factored",
         lambda request: Drawing(draw_cost(cost_curves())),
     ),
-    "animation": FigureEntry(
-        "an image rotates and feature maps follow, or do not (GIF)", _animation
-    ),
+    "animation": FigureEntry("a rotating image and its feature maps (GIF)", _animation),
 }

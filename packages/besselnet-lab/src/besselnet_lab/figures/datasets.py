@@ -48,7 +48,9 @@ def find_examples(
         try:
             splits = load_data(name, root=root, image_size=image_size, **options)
         except FileNotFoundError:
-            absent.append(f"{name}: not here ({source.obtain or f'besselnet data fetch {name}'})")
+            absent.append(
+                f"{name}: not available ({source.obtain or f'besselnet data fetch {name}'})"
+            )
             continue
         # An example is shown with its class.
         if splits.train.task == "classify":

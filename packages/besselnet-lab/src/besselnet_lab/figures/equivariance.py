@@ -28,7 +28,7 @@ __all__ = [
 Layer = Callable[[Tensor], Tensor]
 
 ESCNN = "escnn, irreps ≤ 3"
-ESCNN_MISSING = "escnn is not installed (pip install 'besselnet-lab[peers]'), so it is left out"
+ESCNN_MISSING = "skipped escnn, which is not installed (pip install 'besselnet-lab[peers]')"
 # The curve of a layer on pixels repeats after a quarter turn.
 CURVE_ANGLES = tuple(2.5 * i for i in range(37))
 

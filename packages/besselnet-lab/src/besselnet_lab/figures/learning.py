@@ -94,7 +94,7 @@ def _find_runs(path: Path) -> list[_Run]:
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not found:
-        raise ValueError(f"{path}: holds neither a run (metrics.csv) nor results of a study")
+        raise ValueError(f"{path}: has neither a run (metrics.csv) nor results of a study")
     return found
 
 
@@ -107,7 +107,7 @@ def _read_run(folder: Path) -> _Run:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         if not rows:
-            raise ValueError("holds no epoch yet")
+            raise ValueError("has no finished epoch")
         columns = {
             name: [float(row[name]) for row in rows]
             for name in ("epoch", *TITLES)

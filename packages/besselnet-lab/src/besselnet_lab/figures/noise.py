@@ -43,7 +43,7 @@ def read_noise(paths: Iterable[str | Path]) -> dict[str, NoiseCurve]:
         results = {file: read_json(file) for file in files if not file.name.endswith("failed.json")}
         curves = {file: result for file, result in results.items() if "robust" in result}
         if not curves:
-            raise ValueError(f"{path}: holds no result of a study of robustness")
+            raise ValueError(f"{path}: has no result of a robustness study")
         for file, result in curves.items():
             name, curve = _read(file, result)
             found.setdefault(name, []).append(curve)
