@@ -1,4 +1,4 @@
-"""Every figure by name: what it shows, what it needs, and how it is made."""
+"""All figures by name: summary, requirements and function."""
 
 import difflib
 import json
@@ -48,15 +48,15 @@ __all__ = ["FIGURES", "Drawing", "FigureEntry", "Request", "choose_figures"]
 
 @dataclass(frozen=True)
 class Request:
-    """What figures are made from.
+    """Input of figures.
 
     Attributes:
-        seed: of random weights and of the choice of examples.
-        picture: grey (H, W) in [0, 1], shown instead of pictures that come with packages.
-        learning: learning curves, for the figure that needs them.
-        accuracy: accuracy against angle of each network, for the figure that needs it.
-        noise: what noise becomes in each network, for the figure that needs it.
-        about: one line on how these networks were trained.
+        seed: random seed for weights and examples.
+        picture: grey image (H, W) in [0, 1], used instead of images from packages.
+        learning: learning curves, for the figure "learning".
+        accuracy: accuracy against angle of each network, for the figure "accuracy".
+        noise: noise after each layer of each network, for the figure "noise".
+        about: one line about the training of these networks.
     """
 
     seed: int = 0
@@ -67,20 +67,20 @@ class Request:
     about: str = ""
 
     def square(self, size: int, default: Callable[[int], Tensor]) -> Tensor:
-        """The user's picture, or else the default, as (size, size)."""
+        """Return the image of the user, or the default, as (size, size)."""
         return default(size) if self.picture is None else squared(self.picture, size)
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A finished figure and what goes with it.
+    """A finished figure with its data.
 
     Attributes:
-        figure: becomes PNG and SVG.
-        frames: become a GIF, if there are any.
-        numbers: JSON values behind the figure, if they are of use by themselves.
-        table: these numbers in Markdown.
-        notes: what was left out, and why.
+        figure: the figure, for PNG and SVG.
+        frames: frames of a GIF, if any.
+        numbers: JSON values of the figure, if useful on their own.
+        table: these numbers as a Markdown table.
+        notes: what was skipped, and why.
     """
 
     figure: Figure
@@ -90,7 +90,7 @@ class Drawing:
     notes: Sequence[str] = ()
 
     def files(self, name: str) -> dict[str, bytes]:
-        """File names and contents."""
+        """Return file contents by name."""
         files = {f"{name}.png": png_bytes(self.figure), f"{name}.svg": svg_bytes(self.figure)}
         if self.frames:
             files[f"{name}.gif"] = gif_bytes(self.frames, milliseconds=140)
@@ -105,7 +105,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """A line for the list of figures; ``needs`` names what `Request` must hold beyond its defaults."""
+    """An entry of the list of figures; ``needs`` is the required attribute of `Request`."""
 
     summary: str
     make: Callable[[Request], Drawing]
@@ -113,7 +113,7 @@ class FigureEntry:
 
 
 def choose_figures(names: Sequence[str]) -> list[str]:
-    """The names given, each once, or all of them for "all"; ``ValueError`` for one that is unknown."""
+    """Return the given names, each once, or all for "all"; raise ``ValueError`` for unknown names."""
     for name in names:
         if name not in FIGURES and name != "all":
             near = difflib.get_close_matches(name, FIGURES, n=1)

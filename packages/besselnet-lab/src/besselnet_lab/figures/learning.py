@@ -34,7 +34,7 @@ _RESULT = {
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """Runs that differ in their seeds alone: values of each quantity, (runs, epochs)."""
+    """Runs that differ only in their seeds: values of each quantity, (runs, epochs)."""
 
     network: str
     data: str
@@ -57,10 +57,9 @@ class _Run:
 
 
 def read_learning(paths: Iterable[str | Path]) -> list[LearningCurve]:
-    """Curves from run folders, results of a study (files, or their folder), or folders of either.
+    """Read learning curves from run folders, results of a study (files or folders), or folders of either.
 
-    Runs whose configurations differ in nothing but seeds become one curve. Runs of unequal length are
-    cut to the shortest of them.
+    Runs that differ only in their seeds become one curve, cut to the shortest run.
     """
     groups: dict[str, list[_Run]] = {}
     for path in map(Path, paths):
@@ -152,9 +151,9 @@ def _settings(path: Path, config: Mapping[str, Any]) -> str:
 
 
 def draw_learning(curves: Sequence[LearningCurve]) -> Figure:
-    """Loss and accuracy of the networks; for several data sets, as in the paper, a panel for each.
+    """Draw loss and accuracy of the networks; several data sets have a panel each, as in the paper.
 
-    A line is the mean over seeds, its band reaches from the worst to the best.
+    A line is the mean over seeds, and its band is the range from the worst to the best.
     """
     data = list(dict.fromkeys(curve.data for curve in curves))
     validated = all("val_accuracy" in curve.values for curve in curves)

@@ -100,7 +100,7 @@ class Options:
 
 
 def replacement(layer: nn.Module, options: Options) -> nn.Module | str | None:
-    """The layer that takes the place of `layer`, or why it stays, or None if it is not ours to replace."""
+    """Return the replacement of `layer`, or why it is kept, or None for other kinds of layers."""
     if isinstance(layer, nn.ConvTranspose2d):
         return _untransposed(layer, options)
     if isinstance(layer, nn.Conv2d):
@@ -198,7 +198,7 @@ def _obstacle(conv: nn.Conv2d | nn.ConvTranspose2d) -> str | None:
 
 
 def repaired_pool(pool: nn.Module) -> nn.Module | str | None:
-    """`BlurPool2d` with the same sizes in place of a max or average pooling with a stride."""
+    """Return the `BlurPool2d` that replaces a strided max or average pooling layer, with the same sizes."""
     stride, size = window_stride(pool), pair(pool.kernel_size)
     if stride == (1, 1):
         return None

@@ -63,7 +63,7 @@ def line_style(number: int) -> LineStyle:
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Return an empty figure, of the default width unless given."""
+    """Return an empty figure. Default width: `WIDTH` inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
