@@ -149,8 +149,8 @@ def test_the_report_tells_what_changed():
     text = str(report)
     assert "SO(2): 10 layers replaced" in text
     assert "Conv2d 1->6, 3x3 -> BesselConv2d 1->6, 5x5  (54 -> 36)" in text
-    assert "head (Conv2d): 1 x 1: equivariant as it is" in text
-    assert "give image_size=..." in text
+    assert "head (Conv2d): 1 x 1: already equivariant" in text
+    assert "pass image_size=..." in text
     assert report.exact is None
     assert report.after is None
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_replaced_is_kept_and_said():
 
 def test_layers_can_be_kept_by_name_or_pattern():
     _, report = convert_with_report(unet(), keep=["first", "merge_*.0"], image_size=16)
-    asked = {kept.name for kept in report.kept if kept.why == "kept as asked"}
+    asked = {kept.name for kept in report.kept if kept.why == "kept on request"}
     assert asked == {"first.0", "first.3", "merge_second.0", "merge_first.0"}
     broken = {fault.name for fault in report.faults if fault.kind == "Conv2d"}
     assert broken == asked
@@ -340,9 +340,9 @@ def test_unet_becomes_equivariant_and_trains(transposed):
         ({"keep": "first"}, "must be a list"),
         ({"width": 0, "image_size": 16}, "width=0: must"),
         ({"width": 2}, "width=2 with image_size=None"),
-        ({"width": 1.1, "image_size": 16}, "6.6 are not possible"),
+        ({"width": 1.1, "image_size": 16}, "would get 6.6"),
         ({"image_size": 0}, "image_size=0: must"),
-        ({"image_size": 17}, "does not take such images"),
+        ({"image_size": 17}, "does not accept such images"),
         ({"image_size": 16, "in_channels": 3}, "in_channels=3"),
     ],
 )
@@ -371,5 +371,5 @@ def test_a_width_that_does_not_fit_is_named():
         def forward(self, x):
             return self.head(self.conv(x) * self.scale)
 
-    with pytest.raises(ValueError, match="does not fit together"):
+    with pytest.raises(ValueError, match="do not fit together"):
         convert(Doubled(), image_size=8, width=2)

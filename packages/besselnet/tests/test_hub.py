@@ -143,19 +143,17 @@ def test_damaged_folders_say_what_is_wrong(tmp_path):
     (tmp_path / "text" / "config.json").write_text("{not JSON")
     (tmp_path / "empty").mkdir()
     for place, words in {
-        tmp_path / "empty": "holds no trained network: it has no config.json",
+        tmp_path / "empty": "config.json is missing",
         tmp_path / "text": "config.json: Expecting property name",
-        missing: "it has no model.safetensors",
-        folder("list", config=[1]): "config.json: must hold a JSON object",
-        folder("nameless", config=without("name")): "config.json: has no 'name'",
-        folder(
-            "older", config={**good, "format": 1}
-        ): "format 1 of besselnet 0.1.0 is not readable",
+        missing: "model.safetensors is missing",
+        folder("list", config=[1]): "config.json: must contain a JSON object",
+        folder("nameless", config=without("name")): "config.json: 'name' is missing",
+        folder("older", config={**good, "format": 1}): "format 1 of besselnet 0.1.0",
         folder("newer", config={**good, "format": 3}): "format 3 is not the format 2",
         folder("unknown", config={**good, "name": "no_such"}): "no model is named 'no_such'",
         folder("broken", weights=b"\x00" * 40): "not a readable safetensors file",
         folder("wider", config={**good, "options": {"width": 1.0}}): "does not fit the network",
-        tmp_path / "nowhere" / "at" / "all": "no such folder, and not an id on the hub",
+        tmp_path / "nowhere" / "at" / "all": "no such folder, and not an id on the Hub",
     }.items():
         with pytest.raises(ValueError, match=r"\S") as found:
             from_pretrained(place)
@@ -180,7 +178,7 @@ def _widen(model):
     ("change", "words"),
     [
         (_exchange, "features.2 is Conv2d(1, 8, kernel_size=(9, 9)"),
-        (_widen, "'features.2.weight' has the shape (8, 2, "),
+        (_widen, "'features.2.weight' has shape (8, 2, "),
         (lambda model: model.features.append(nn.ReLU()), "'features.23', a ReLU, was added"),
         (lambda model: model.features.pop(22), "'features.22' is missing"),
         (lambda model: setattr(model.features[22], "p", 0.9), "features.22 is Dropout2d(p=0.9"),
@@ -237,13 +235,13 @@ def test_every_model_comes_back_as_it_was(name, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("besselnet", 2, "'besselnet' is 2: must be a text"),
+        ("besselnet", 2, "'besselnet' is 2: must be a string"),
         ("options", [1], "'options' is [1]: must be an object"),
         ("num_classes", "3", "'num_classes' is '3': must be an integer"),
         ("in_channels", True, "'in_channels' is True: must be an integer"),
         ("image_size", 0, "image_size=0: must be an integer >= 7"),
         ("classes", "abc", "'classes' is 'abc': must be a list or null"),
-        ("classes", [1, 2, 3], "'classes' is [1, 2, 3]: must be a list of texts"),
+        ("classes", [1, 2, 3], "'classes' is [1, 2, 3]: must be a list of strings"),
         ("classes", ["a"], "'classes' has 1 names for 3 classes"),
         ("about", None, "'about' is None: must be an object"),
         ("options", {"widht": 1}, "'besselnet_small' has no option 'widht'"),
@@ -261,13 +259,13 @@ def test_wrong_values_in_a_config_are_named_with_their_file(tmp_path, key, value
 
 
 def test_options_that_no_file_can_hold_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="are not JSON: Object of type Tensor"):
+    with pytest.raises(ValueError, match="must be JSON values: Object of type Tensor"):
         save_network(trained(), tmp_path / "net", about={"mean": torch.ones(2)})
     assert not (tmp_path / "net").exists()
 
 
 def test_only_networks_that_can_be_built_again_are_saved(tmp_path):
-    with pytest.raises(ValueError, match="a Linear that `create_model` has not built"):
+    with pytest.raises(ValueError, match="a Linear that was not built by `create_model`"):
         save_pretrained(nn.Linear(2, 3), tmp_path)
     with pytest.raises(ValueError, match="classes: 2 names for 3 classes"):
         save_pretrained(trained(), tmp_path, classes=("a", "b"))
@@ -306,7 +304,7 @@ def test_true_brings_the_weights_that_fit(package):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"pretrained": "galaxy"}, "pretrained='galaxy': for 'besselnet_small' there are galaxies"),
+        ({"pretrained": "galaxy"}, "pretrained='galaxy': 'besselnet_small' has galaxies"),
         ({"image_size": 32, "pretrained": "narrow"}, "narrow has image_size=28"),
         ({"width": 0.7, "pretrained": "narrow"}, "narrow has width=0.5"),
         ({"symmetry": "O(2)", "pretrained": True}, "galaxies has symmetry='SO(2)'"),
@@ -340,7 +338,7 @@ def test_weights_keep_the_options_of_their_time(package, monkeypatch):
 def test_two_that_fit_must_be_told_apart(package, tmp_path):
     place = tmp_path / "weights" / "besselnet_small"
     shutil.copytree(place / "narrow", place / "other")
-    with pytest.raises(ValueError, match="narrow, other fit; say which by its name"):
+    with pytest.raises(ValueError, match="narrow, other fit; choose one by name"):
         create_model("besselnet_small", **SHAPE, width=0.5, pretrained=True)
     # One that need not be adapted comes before one that must.
     save_pretrained(trained(in_channels=3), place / "other")

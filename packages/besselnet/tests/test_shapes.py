@@ -120,7 +120,7 @@ def test_networks_take_an_empty_batch_and_refuse_wrong_images(name, training):
 def test_one_image_that_cannot_be_normalised(name):
     valid = {"last_padding": "valid"} if name.startswith("besselnet") else {}
     network = create_model(name, in_channels=1, num_classes=3, image_size=28, **valid)
-    assert "at least 2 in training" in refusal(network, torch.rand(1, 1, 28, 28))
+    assert "at least 2 images in training" in refusal(network, torch.rand(1, 1, 28, 28))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_rotations_of_nothing_or_by_no_angle(interpolation):
         (lambda: create_model("cnn", num_classes=2, image_size=10**9), "image_size=1000000000"),
         (lambda: create_model("cnn", num_classes=2, width=(10**5,) * 6), "width"),
         (lambda: create_model("besselnet_small", num_classes=2, width=1e300), "width=1e+300"),
-        (lambda: create_model("besselnet_small", num_classes=2, channels=[[10**9]]), "in all"),
+        (lambda: create_model("besselnet_small", num_classes=2, channels=[[10**9]]), "in total"),
         (lambda: create_model("besselnet_small", num_classes=2, pool_blur=1e9), "pool_blur="),
         (lambda: create_model("besselnet_small", num_classes=2, dropout=math.nan), "dropout=nan"),
     ],

@@ -249,7 +249,7 @@ class TestEquivarianceError:
             ({"probe": torch.rand(1, 8, 8)}, ValueError, r"probe has shape \(1, 8, 8\): must"),
             ({"module": nn.Flatten(2)}, ValueError, r"output of module has shape .*\(N, K\)"),
             ({"module": nn.AvgPool2d(2)}, ValueError, r"16 x 16 pixels: the size must be odd"),
-            ({"module": lambda x: 0 * x}, ValueError, r"gives zero, or the same output"),
+            ({"module": lambda x: 0 * x}, ValueError, r"output is zero, or the same"),
             ({"module": lambda x: x.sum((2, 3))}, ValueError, r"at least two images"),
         ],
         ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",

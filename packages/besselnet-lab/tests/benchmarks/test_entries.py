@@ -108,5 +108,5 @@ def test_a_bound_has_one_limit_and_one_quantity(tmp_path, line):
         '[[entries.tiny.bounds]]\ntext = "t"\nmeasure = "forward"\nquotient = ["ours", "plain"]\n'
     )
     path.write_text(GOOD + head + line)
-    with pytest.raises(ValueError, match="needs one of"):
+    with pytest.raises(ValueError, match="requires one of"):
         read_entries(path)

@@ -142,7 +142,7 @@ class TestCommand:
         assert code == 0
         assert "cheap: cheap.png, cheap.svg, cheap.json, cheap.md" in output
         assert json.loads((tmp_path / "cheap.json").read_text()) == [1]
-        assert "accuracy: left out, " in error
+        assert "accuracy: skipped, " in error
         assert "escnn is not here" in error
         assert not (tmp_path / "accuracy.png").exists()
         code, _, error = call("figure", "accuracy", "--out", tmp_path)
@@ -156,9 +156,9 @@ class TestCommand:
             (["all", "gibberish"], "no figure is called 'gibberish' (all,"),
             (["basis", "--image", "no.png"], "no.png"),
             (["basis", "--seed", "-1"], "--seed"),
-            (["learning", "--run", "nowhere"], "nowhere: holds neither a run"),
+            (["learning", "--run", "nowhere"], "nowhere: has neither a run"),
             (["accuracy", "--run", "nowhere"], "nowhere is not a run folder"),
-            (["noise", "--run", "nowhere"], "nowhere: holds no result of a study of robustness"),
+            (["noise", "--run", "nowhere"], "nowhere: has no result of a robustness study"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,
     )

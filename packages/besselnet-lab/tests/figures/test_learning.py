@@ -122,8 +122,8 @@ def damaged_run(name, text):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: p.mkdir(), "holds neither a run"),
-        (lambda p: write_run(p, []), "holds no epoch yet"),
+        (lambda p: p.mkdir(), "has neither a run"),
+        (lambda p: write_run(p, []), "has no finished epoch"),
         (lambda p: p.write_text("{"), "Expecting property name"),
         (lambda p: p.write_text("[1]"), "JSON object"),
         (lambda p: p.write_text('{"a": 1}'), "is not the result of a study"),

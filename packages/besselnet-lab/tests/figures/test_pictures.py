@@ -191,8 +191,8 @@ class TestDatasets:
 
         monkeypatch.setattr("requests.Session.request", refuse)
         examples, absent = find_examples(count=4)
-        assert "mnist: not here (besselnet data fetch mnist)" in absent
-        assert any(line.startswith("galaxy10: not here") for line in absent)
+        assert "mnist: not available (besselnet data fetch mnist)" in absent
+        assert any(line.startswith("galaxy10: not available") for line in absent)
         assert [len(e.images) for e in examples] == [4] * len(examples)
         assert examples[1].title == "the same, rotated by any angle"
         assert not torch.equal(examples[0].images, examples[1].images)

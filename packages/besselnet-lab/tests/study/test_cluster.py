@@ -57,7 +57,7 @@ def test_an_address_where_something_else_answers_is_refused(tmp_path, monkeypatc
 
         threading.Thread(target=serve, daemon=True).start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        reason = "timed out" if answer is None else "something else answers there"
+        reason = "timed out" if answer is None else "another service"
         with pytest.raises(ValueError, match=f"no Ray cluster at '{address}': {reason}"):
             run_cluster([], Store(tmp_path), study="tiny", address=address)
 

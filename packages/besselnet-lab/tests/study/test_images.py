@@ -128,7 +128,7 @@ def test_equal_classes_take_what_a_small_class_has_and_leave_some_to_test(skewed
 
 
 def test_equal_classes_need_an_image_of_each(skewed):
-    with pytest.raises(ValueError, match="at least one for each class"):
+    with pytest.raises(ValueError, match="at least one per class"):
         draw(skewed, train_images=2, equal_classes=True)
 
 
@@ -144,7 +144,7 @@ def test_some_classes_are_kept_with_the_pool_of_all(skewed):
     pool = numbers(draw(skewed, judge="val")[1])
     kept = numbers(draw(skewed, judge="val", **settings)[1])
     assert kept == pool - set(range(400, 580))
-    with pytest.raises(ValueError, match="'d' is not among the classes a, b, c"):
+    with pytest.raises(ValueError, match="'d' is not one of the classes a, b, c"):
         draw(skewed, classes_kept=("d",))
 
 
@@ -165,8 +165,8 @@ def test_whole_groups_stay_on_one_side():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"train_images": 601}, "there are 600 to draw from"),
-        ({"by_group": True}, "these have none"),
+        ({"train_images": 601}, "must be at most the 600"),
+        ({"by_group": True}, "requires images with groups"),
         ({"protocol": "standard", "by_group": True}, "by_group must be false"),
     ],
 )

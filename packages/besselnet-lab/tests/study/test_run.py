@@ -139,7 +139,7 @@ def test_a_result_of_other_settings_is_not_taken_for_this_one(finished, call):
         *("--set", "train.epochs=3"),
     )
     assert code == 2
-    assert "made with other settings (train.epochs: 2 -> 3)" in error
+    assert "has other settings (train.epochs: 2 -> 3)" in error
     assert error.count("\n") == 1
 
 
@@ -176,9 +176,9 @@ def test_a_failure_is_recorded_tried_again_and_forgotten(tmp_path, forked):
 def test_without_the_folder_of_data_nothing_begins(tmp_path, monkeypatch):
     monkeypatch.delenv(ROOT_VARIABLE, raising=False)
     cells, store = expand(read_recipe(write_study(tmp_path))), Store(tmp_path / "results")
-    with pytest.raises(ValueError, match="nowhere: no such folder of data"):
+    with pytest.raises(ValueError, match="nowhere: no such data folder"):
         local.run_local(cells, store, study="tiny", data_root=tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"tiny\.npz is looked for in the data root"):
+    with pytest.raises(ValueError, match=r"tiny\.npz must be in the data root"):
         local.run_local(cells, store, study="tiny")
     assert not store.folder.exists()
 

@@ -1,4 +1,4 @@
-"""Bessel-convolutional neural networks for PyTorch: image recognition that ignores orientation."""
+"""Rotation-equivariant convolutions and networks for PyTorch (Bessel-convolutional neural networks)."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

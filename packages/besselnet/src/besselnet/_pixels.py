@@ -1,17 +1,17 @@
-"""Image files -> arrays, without torch: one set of rules for training, prediction and exported networks.
+"""Read image files to arrays without torch, by the same rules in training, prediction and exports.
 
 | in the file | becomes |
 |---|---|
 | black and white, 8-bit grey | 1 channel, uint8 |
 | RGB, palette, CMYK, YCbCr, HSV | 3 channels, uint8; CMYK without colour profile |
-| with transparency | laid on black, the value that rotation puts outside the frame |
+| with transparency | composited on black, the value that rotation puts outside the frame |
 | 16-bit grey, 32-bit integers up to 65 535 | 1 channel, float32, divided by 65 535, or by 2^bits - 1 |
 | 32-bit float grey in [0, 1] | 1 channel, float32 |
 | 16-bit RGB (PNG) | 3 channels, uint8: Pillow keeps the upper 8 bits |
-| EXIF orientation | applied, so the picture is what a viewer shows |
-| several pages or frames | the one that `page` names, refused without it |
+| EXIF orientation | applied, so the image is as in a viewer |
+| several pages or frames | the page that `page` selects; an error without it |
 
-Pillow is asked for these formats alone, and decodes no image that has more than `max_pixels` pixels.
+Only these formats are read. Images of more than `max_pixels` pixels are not decoded.
 """
 
 import importlib
@@ -59,12 +59,12 @@ _CUBIC = -0.5
 
 
 def reading_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a data set's options that say how a file is read: prediction needs the same ones."""
+    """Return the options of a data set that determine how files are read; prediction needs them, too."""
     return {name: options[name] for name in _READING if name in options}
 
 
 def image_files(folder: Path) -> list[Path]:
-    """What has an image's suffix under `folder`, at any depth, sorted; hidden ones and folders left out."""
+    """List the files with an image suffix in `folder`, at any depth, sorted, without hidden files."""
     return [Path(path) for path in walk_images(folder)]
 
 
@@ -147,7 +147,7 @@ def read_pixels(
         pixels = _decode(opened)
         top = 2 ** (bits or 16) - 1
         if pixels.dtype == np.uint16 and pixels.max() > top:
-            raise ValueError(f"has values up to {pixels.max()}, and bits={bits} allows 0..{top}")
+            raise ValueError(f"has values up to {pixels.max()}, but bits={bits} allows 0..{top}")
     return with_channels(pixels, channels)
 
 
@@ -156,7 +156,7 @@ def with_channels(pixels: Array, channels: int | None) -> Array:
     if channels in (None, len(pixels)):
         return pixels
     if {channels, len(pixels)} != {1, 3}:
-        raise ValueError(f"has {len(pixels)} channels, and the network takes {channels}")
+        raise ValueError(f"has {len(pixels)} channels, but the network expects {channels}")
     return np.repeat(pixels, 3, 0) if channels == 3 else _luma(pixels)
 
 
@@ -178,7 +178,7 @@ def read_mask(
     check_file(path)
     with reading(path), _own_limit(image_library), _opened(path) as opened:
         if opened.format in ("JPEG", "MPO"):
-            raise ValueError("JPEG changes the values of a mask: save it as PNG or TIFF")
+            raise ValueError("JPEG changes the pixel values of a mask: save it as PNG or TIFF")
         _check_page_size(opened, page, max_pixels)
         return _decode_mask(opened, colours)
 
@@ -246,7 +246,7 @@ def needed(module: str, purpose: str, extra: str) -> Any:
         raise ValueError(f"{purpose} needs {package}: pip install 'besselnet[{extra}]'") from error
     except ImportError as error:
         # Installed, and at odds with another package.
-        raise ValueError(f"{purpose} needs {module}, which does not work here: {error}") from error
+        raise ValueError(f"{purpose} needs {module}, which cannot be imported: {error}") from error
 
 
 def pillow() -> Any:
@@ -287,8 +287,8 @@ def inner_size(height: int, width: int, size: int, how: str) -> tuple[int, int]:
     inner = max(1, round(height * scale)), max(1, round(width * scale))
     if max(inner) > LONGEST_SIDE:
         raise ValueError(
-            f"resize={how!r} to {size} pixels makes an image of {width}x{height} longer than "
-            f"{LONGEST_SIDE} pixels"
+            f"resize={how!r} to {size} pixels makes an image of {width}x{height} pixels longer than "
+            f"{LONGEST_SIDE}"
         )
     return inner
 
@@ -344,7 +344,7 @@ def _opened(stream: Path | str | io.BytesIO) -> Any:
             with open(stream, "rb") as file:
                 start = file.read(8)
     found = next((f for magic, f in _OTHER_FORMATS.items() if start.startswith(magic)), None)
-    what = f"is a {found} file" if found else "is no image file, or a damaged one"
+    what = f"is a {found} file" if found else "is not an image file, or is damaged"
     raise ValueError(f"{what}: must be PNG, JPEG, TIFF or WebP")
 
 
@@ -359,7 +359,7 @@ def _check_page_size(image: Any, page: int | None, max_pixels: int | None) -> tu
             f"{option_hint('max_pixels', width * height)}"
         )
     if max(width, height) > LONGEST_SIDE:
-        raise ValueError(f"has {width}x{height} pixels: must be at most {LONGEST_SIDE} on a side")
+        raise ValueError(f"has {width}x{height} pixels: must be at most {LONGEST_SIDE} per side")
     return width, height
 
 
@@ -371,7 +371,7 @@ def _turn_to_page(image: Any, page: int | None) -> None:
         raise ValueError(f"has {pages} pages or frames: to read the first of each file, {hint}")
     if page is not None and page >= pages:
         raise ValueError(
-            f"has {counted(pages, 'page')}, and page={page} (from 0) is not among them"
+            f"has {counted(pages, 'page')}: page={page} must be less than {pages} (pages count from 0)"
         )
     if page:
         image.seek(page)
@@ -420,9 +420,9 @@ def _decode_mask(image: Any, colours: bool) -> Array:
     if kind in _DEEP:
         values = np.asarray(upright)
         if colours:
-            raise ValueError("has numbers of more than 8 bits, and no colours")
+            raise ValueError("has numbers of more than 8 bits instead of colours")
         if not (values.min() >= 0 and values.max() <= 65535 and np.all(values == np.rint(values))):
-            raise ValueError("a mask must have whole numbers in 0..65535")
+            raise ValueError("a mask must have integers in 0..65535")
         return values.astype(np.uint16)
     if kind not in _GREY + _COLOUR:
         raise ValueError(f"pixel format {kind!r} is not supported")
@@ -438,10 +438,10 @@ def _deep(values: Array) -> Array:
     low, high = float(values.min()), float(values.max())
     if values.dtype.kind == "f":
         if not (low >= 0 and high <= 1):
-            raise ValueError(f"float pixels must lie in [0, 1], got {low:g} to {high:g}")
+            raise ValueError(f"float pixels must be in [0, 1], got {low:g} to {high:g}")
         return values.astype(np.float32)
     if low < 0 or high > 65535:
-        raise ValueError(f"integer pixels must lie in 0..65535, got {low:.0f} to {high:.0f}")
+        raise ValueError(f"integer pixels must be in 0..65535, got {low:.0f} to {high:.0f}")
     return values.astype(np.uint16)
 
 

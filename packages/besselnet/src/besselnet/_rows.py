@@ -1,4 +1,4 @@
-"""Rows of a table -> CSV, JSON lines or Parquet; what `predict` writes."""
+"""Write rows of a table as CSV, JSON lines or Parquet, for `predict`."""
 
 import csv
 import io

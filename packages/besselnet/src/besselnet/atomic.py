@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: a crash leaves the old content or the new, never a mixture."""
+"""Atomic file writes: a crash leaves either the old or the new content, never a mixture."""
 
 import glob
 import json
@@ -22,10 +22,10 @@ __all__ = [
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
-    """A binary file to write to, which takes the name `path` when the block ends without error.
+    """Context manager for a binary file that is renamed to `path` when the block ends without error.
 
-    It is written beside `path`, flushed to the disk, then renamed onto it. On any failure (a full disk,
-    say) `path` keeps its old content and the partial file is removed.
+    The file is written next to `path`, flushed to disk, then renamed. On any failure (such as a full disk),
+    `path` keeps its old content, and the partial file is removed.
     """
     path = Path(path)
     with _partial(path) as partial:
@@ -38,21 +38,21 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: str | Path, content: bytes | str) -> None:
-    """Replace the content of `path`."""
+    """Replace the content of `path` atomically."""
     with atomic_file(path) as file:
         file.write(_encoded(content))
 
 
 def write_json(path: str | Path, values: Any) -> None:
-    """Write `values` as indented JSON."""
+    """Write `values` as indented JSON, atomically."""
     write_atomically(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def write_together(folder: str | Path, contents: Mapping[str, bytes | str]) -> None:
-    """Replace files of `folder`, by name, in their order; the folder is made if missing.
+    """Replace files of `folder`, by name, in their order; the folder is created if missing.
 
-    All of them are on the disk before the first takes its name. So a failure (a full disk, say) changes
-    none of them, and the moment in which a kill could part them is that of the renames.
+    All files are on disk before the first is renamed. So a failure (such as a full disk) changes none of
+    them, and only a kill during the renames can separate them.
     """
     folder = Path(folder)
     with made_folder(folder), ExitStack() as partials:
@@ -69,7 +69,7 @@ def write_together(folder: str | Path, contents: Mapping[str, bytes | str]) -> N
 
 @contextmanager
 def made_folder(folder: Path) -> Iterator[None]:
-    """Context with the folder, made if missing; a block that fails and leaves it empty leaves none."""
+    """Context manager that creates the folder; if the block fails and the folder is empty, it is removed."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -82,9 +82,9 @@ def made_folder(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: str | Path, name: str | None = None) -> None:
-    """Remove what killed processes left of their files at any depth of `folder`, or of `folder/name` alone.
+    """Remove partial files of killed processes in `folder`, at any depth, or only those of `folder/name`.
 
-    Only for a process that writes them alone: see `besselnet.locking`. Files of living processes stay.
+    Only for a process that has the lock, see `besselnet.locking`. Files of running processes stay.
     """
     pattern = "**/*.partial" if name is None else f"{glob.escape(name)}.*.partial"
     for path in Path(folder).glob(pattern):
@@ -105,7 +105,7 @@ def _partial(path: Path) -> Iterator[Path]:
     A FIFO, socket or device at `path` is refused: the file would take its place.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise ValueError(f"{path}: is no file that could be replaced")
+        raise ValueError(f"{path}: is not a regular file and cannot be replaced")
     partial = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
         yield partial

@@ -1,6 +1,6 @@
-"""Checks of arguments: each names the argument, the value and what it must be.
+"""Argument checks whose errors give the argument, its value and what it must be.
 
-Every public function and module checks with these where the user's call enters.
+Every public function and module uses them on its arguments.
 """
 
 import math
@@ -36,25 +36,25 @@ LARGEST_SIGMA = 100.0
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Refuse a value that is not one of the words allowed for an argument."""
+    """Raise ``ValueError`` if a value is not one of those allowed for an argument."""
     if value not in allowed:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, allowed))}")
 
 
 def check_count(name: str, value: object, least: int = 1, most: int = LARGEST_COUNT) -> int:
-    """An integer of at least ``least``, at most ``most``; True and False are not numbers."""
+    """Check and return an integer from ``least`` to ``most``; True and False are not integers."""
     if not _is_integer(value, least, most):
         raise ValueError(f"{name}={value!r}: must be an integer {_bounds(least, most, value)}")
     return int(value)  # type: ignore[call-overload]
 
 
 def check_seed(value: object) -> int:
-    """A seed that every generator takes."""
+    """Check and return a seed that every random generator accepts."""
     return check_count("seed", value, least=0, most=2**63 - 1)
 
 
 def check_pair(name: str, value: object, least: int) -> tuple[int, int]:
-    """An integer or a pair of integers, as the arguments of ``nn.Conv2d``."""
+    """Check an integer or a pair of integers, as in ``nn.Conv2d``, and return the pair."""
     pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(pair) != 2 or not all(_is_integer(n, least, LARGEST_COUNT) for n in pair):
         bounds = _bounds(least, LARGEST_COUNT, *pair)
@@ -82,7 +82,7 @@ def check_number(
     below: float = math.inf,
     most: float = math.inf,
 ) -> float:
-    """A finite number > ``above``, >= ``least``, < ``below`` and <= ``most``."""
+    """Check and return a finite number > ``above``, >= ``least``, < ``below`` and <= ``most``."""
     good = isinstance(value, Real) and not isinstance(value, bool)
     inside = good and above < value and least <= value < below and value <= most  # type: ignore[operator]
     # Infinity and NaN are never inside. An integer may be, and be too long for a float.
@@ -100,7 +100,7 @@ def check_number(
 
 
 def check_finite(name: str, value: object) -> None:
-    """Refuse numbers that are infinite or NaN, also inside of lists and mappings."""
+    """Raise ``ValueError`` for infinite numbers or NaN, also inside lists and mappings."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             check_finite(f"{name}.{key}", item)
@@ -112,7 +112,7 @@ def check_finite(name: str, value: object) -> None:
 
 
 def check_cutoff(cutoff: object) -> float:
-    """The cut-off as a share of the paper's k_max = pi k / 2."""
+    """Return the cut-off as a fraction of the paper's k_max = pi k / 2."""
     if isinstance(cutoff, str) and cutoff in CUTOFFS:
         return CUTOFFS[cutoff]
     if not isinstance(cutoff, str):
@@ -122,25 +122,25 @@ def check_cutoff(cutoff: object) -> float:
             pass
     raise ValueError(
         f"cutoff={cutoff!r}: must be 'soft', 'strong' or a finite number > 0 and <= {LARGEST_CUTOFF:g}, "
-        "a share of pi k / 2"
+        "a fraction of pi k / 2"
     )
 
 
 def check_kernel_size(kernel_size: object) -> int:
-    """A square kernel, given as a positive integer or as a pair of equal ones."""
+    """Return the side of a square kernel from a positive integer or a pair of equal integers."""
     size = kernel_size
     if isinstance(size, (tuple, list)) and len(size) == 2 and size[0] == size[1]:
         size = size[0]
     if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
         raise ValueError(
-            f"kernel_size={kernel_size!r}: must be an integer >= 1 or a pair of equal ones "
-            "(a disc has one radius)"
+            f"kernel_size={kernel_size!r}: must be an integer >= 1 or a pair of equal integers "
+            "(kernels are discs)"
         )
     return int(size)
 
 
 def check_scales(scales: object, kernel_size: int) -> tuple[int, ...]:
-    """Size offsets of a multi-scale layer; no scales means the base size alone."""
+    """Return the size offsets of a multi-scale layer; None means only the base size."""
     if scales is None:
         return (0,)
     offsets = tuple(scales) if isinstance(scales, (tuple, list)) else ()
@@ -148,12 +148,12 @@ def check_scales(scales: object, kernel_size: int) -> tuple[int, ...]:
     if not offsets or not good or len(set(offsets)) != len(offsets):
         raise ValueError(
             f"scales={scales!r}: must be None or a list of different even integers such as "
-            "(-2, 0, 2), added to kernel_size (even, so that the centres agree)"
+            "(-2, 0, 2), which are added to kernel_size (even, so that the centres agree)"
         )
     if kernel_size + min(offsets) < 1:
         raise ValueError(
-            f"scales={scales!r} with kernel_size={kernel_size}: must leave every kernel at least "
-            f"1 pixel, that is be >= {1 - kernel_size}"
+            f"scales={scales!r} with kernel_size={kernel_size}: must be >= {1 - kernel_size}, so that "
+            "every kernel has at least 1 pixel"
         )
     return offsets
 
@@ -161,7 +161,7 @@ def check_scales(scales: object, kernel_size: int) -> tuple[int, ...]:
 def check_padding(
     padding: object, kernel_size: int, stride: tuple[int, int], dilation: tuple[int, int]
 ) -> tuple[int, int, int, int]:
-    """Padding as (left, right, top, bottom), from what ``nn.Conv2d`` takes."""
+    """Return the padding as (left, right, top, bottom) from the argument of ``nn.Conv2d``."""
     if padding == "valid":
         return (0, 0, 0, 0)
     if padding == "same":
@@ -179,7 +179,7 @@ def check_padding(
 
 
 def check_images(name: str, images: Any) -> None:
-    """Refuse a tensor that is not floating point and (N, C, H, W) or (C, H, W)."""
+    """Raise an error unless a tensor is floating point and (N, C, H, W) or (C, H, W)."""
     if not images.is_floating_point():
         raise TypeError(f"{name} has dtype {images.dtype}: must be a real floating-point type")
     if images.dim() not in (3, 4):

@@ -1,4 +1,4 @@
-"""An existing Ray cluster: connecting to it, with one clear line where that fails."""
+"""Connect to an existing Ray cluster, with a clear error message if that fails."""
 
 import os
 import socket
@@ -18,12 +18,12 @@ _HTTP2_SETTINGS = 4
 
 @contextmanager
 def connected(address: str, install: str, **options: Any) -> Iterator[Any]:
-    """The module `ray`, connected to a cluster until the block ends.
+    """Context manager that returns the module `ray`, connected to a cluster until the block ends.
 
     Args:
-        address: as `ray.init` takes it: "auto", "HOST:6379", "ray://HOST:10001".
-        install: what pip must install where Ray is missing.
-        options: of `ray.init`.
+        address: as in `ray.init`: "auto", "HOST:6379", "ray://HOST:10001".
+        install: requirement for pip if Ray is missing.
+        options: options of `ray.init`.
     """
     try:
         import ray
@@ -41,7 +41,7 @@ def connected(address: str, install: str, **options: Any) -> Iterator[Any]:
 
 
 def check_address(address: str) -> None:
-    """Refuse a host that does not answer as Ray does: `ray.init` would wait for many minutes."""
+    """Raise ``ValueError`` if a host is not a Ray cluster; `ray.init` would wait for many minutes."""
     try:
         place = urlsplit(address if "://" in address else f"//{address}")
         if not place.hostname or not place.port:
@@ -56,4 +56,4 @@ def check_address(address: str) -> None:
     except (OSError, ValueError) as error:
         raise ValueError(f"no Ray cluster at {address!r}: {error}") from None
     if len(answer) < 4 or answer[3] != _HTTP2_SETTINGS:
-        raise ValueError(f"no Ray cluster at {address!r}: something else answers there")
+        raise ValueError(f"no Ray cluster at {address!r}: another service uses this address")

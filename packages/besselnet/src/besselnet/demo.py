@@ -1,4 +1,4 @@
-"""The two-minute story: train on upright digits, test on rotated ones, beside a plain CNN."""
+"""The demo: train on upright digits, test on rotated digits, and compare with a plain CNN."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ SHOWN_ANGLE = 50.0
 
 @dataclass(frozen=True)
 class DemoRow:
-    """What the table says about one network; shares, not per cent."""
+    """Results of one network; fractions, not per cent."""
 
     network: str
     parameters: int
@@ -95,8 +95,8 @@ def table(rows: list[DemoRow]) -> Table:
     """The rows as people read them."""
     shown = Table(
         title="Trained on 1 000 upright digits, tested on 1 000 others",
-        caption="agree: same answer for an image and its rotated copy\n"
-        "error: change of the output by rotation, against that by another image",
+        caption="agree: same prediction for an image and its rotated copy\n"
+        "error: change of the output by rotation, relative to that between images",
     )
     shown.add_column("")
     for name in ("parameters", "upright", "rotated", "agree", "agree\nat 90°", "error"):
@@ -136,13 +136,13 @@ def draw(folder: Path, models: Mapping[str, nn.Module], test: ImageSet) -> list[
 
 
 def run_demo(folder: str | Path = "runs/demo") -> list[DemoRow]:
-    """Train both networks (or continue where an earlier call stopped), test, draw and print."""
+    """Train both networks, or continue an interrupted call; then test, draw and print the results."""
     folder = Path(folder)
     console = Console()
     splits = load_images(DATA)
     test = splits.test
     if test is None:
-        raise ValueError(f"{DATA.source}: the demo needs test images")
+        raise ValueError(f"{DATA.source}: must have test images for the demo")
     runs: dict[str, Run] = {}
     for name, model in NETWORKS.items():
         place = folder / name.split()[0]
@@ -152,18 +152,18 @@ def run_demo(folder: str | Path = "runs/demo") -> list[DemoRow]:
             config, place, images=splits, resume=(place / "config.json").exists()
         )
     models = {name: run.model for name, run in runs.items()}
-    console.print("testing both, upright and rotated")
+    console.print("testing both on upright and rotated digits")
     rows = [describe(name, model, test) for name, model in models.items()]
     write_json(folder / "table.json", [asdict(row) for row in rows])
     console.print(table(rows))
-    console.print("drawing, with the images rotated to 24 angles")
+    console.print("drawing figures, with images rotated to 24 angles")
     pictures = draw(folder, models, test)
-    console.print(f"Pictures in {folder}: {', '.join(pictures)}")
+    console.print(f"Figures in {folder}: {', '.join(pictures)}")
     first = next(iter(runs.values())).folder
     console.print(
-        "\nYour own images, a directory for each class:\n"
+        "\nTrain on your own images, with one folder per class:\n"
         "  besselnet train path/to/images\n"
-        f"Then, as with the network just trained:\n"
+        f"Then evaluate and predict, as for the network just trained:\n"
         f"  besselnet evaluate {first} --rotated\n"
         f"  besselnet predict {first} path/to/new/images\n",
         highlight=False,

@@ -1,7 +1,7 @@
-"""Trained networks to keep, to give away and to fetch: `save_pretrained`, `from_pretrained`, `push_to_hub`.
+"""Save, load and share trained networks: `save_pretrained`, `from_pretrained`, `push_to_hub`.
 
-A folder of `besselnet.models.save_network` with a model card is what the Hugging Face hub shows and serves.
-The hub itself needs the package huggingface_hub (extra `hub`); folders do not.
+The format is a folder of `besselnet.models.save_network` with a model card, which the Hugging Face Hub shows.
+The Hub needs the package huggingface_hub (extra `hub`); folders do not.
 """
 
 import json
@@ -38,18 +38,18 @@ def save_pretrained(
     classes: Sequence[str] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a network to a folder, as `besselnet.models.save_network`, with a card that shows `about`."""
+    """Save a network like `besselnet.models.save_network`, with a model card that shows `about`."""
     card = model_card(network_config(model, classes, about), count_parameters(model))
     write_together(folder, {CARD_FILE: card, **network_files(model, classes, about)})
 
 
 def from_pretrained(place: str | Path, *, revision: str | None = None) -> nn.Module:
-    """A trained network, in eval mode.
+    """Load a trained network, in eval mode.
 
     Args:
-        place: a folder that `save_pretrained` wrote, the folder of a run, or an id such as "name/model" on
-            the Hugging Face hub.
-        revision: branch, tag or commit on the hub.
+        place: a folder of `save_pretrained`, a run folder, or an id such as "name/model" on the Hugging Face
+            Hub.
+        revision: branch, tag or commit on the Hub.
 
     ``model.recipe`` and ``model.classes`` are those of `besselnet.models.load_network`.
     """
@@ -69,7 +69,7 @@ def push_to_hub(
     about: Mapping[str, Any] | None = None,
     private: bool = False,
 ) -> str:
-    """Put a network on the Hugging Face hub, and return its address.
+    """Upload a network to the Hugging Face Hub and return its URL.
 
     You must be logged in (``hf auth login``). The arguments are those of `save_pretrained`.
     """
@@ -83,16 +83,14 @@ def push_to_hub(
 
 def _downloaded(repo_id: str, revision: str | None) -> Path:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
-        raise ValueError(
-            f"{repo_id}: no such folder, and not an id on the hub, which looks like name/model"
-        )
+        raise ValueError(f"{repo_id}: no such folder, and not an id on the Hub such as name/model")
     wanted = [CONFIG_FILE, WEIGHTS_FILE, CARD_FILE]
     hub = _huggingface_hub()
     return Path(hub.snapshot_download(repo_id, revision=revision, allow_patterns=wanted))
 
 
 def _huggingface_hub() -> Any:
-    return needed("huggingface_hub", "the Hugging Face hub", "hub")
+    return needed("huggingface_hub", "the Hugging Face Hub", "hub")
 
 
 def model_card(config: Mapping[str, Any], parameters: int) -> str:
@@ -105,9 +103,9 @@ def model_card(config: Mapping[str, Any], parameters: int) -> str:
     )
     rows = {
         "network": f"`{config['name']}`: {info.summary}",
-        "options": markdown_text(options) or "the defaults",
+        "options": markdown_text(options) or "defaults",
         "symmetry": f"{info.symmetry}; {info.exactness}",
-        "takes": f"{config['in_channels']} x {side} x {side}, floats in [0, 1]",
+        "input": f"{config['in_channels']} x {side} x {side}, floats in [0, 1]",
         "answers": markdown_text(
             ", ".join(config["classes"] or [f"{config['num_classes']} classes"])
         ),
@@ -133,7 +131,7 @@ tags:
 
 # {name}
 
-A network that does not care how the image is turned, trained with besselnet.
+A network trained with besselnet, rotation-equivariant convolutions for PyTorch.
 
 | | |
 |---|---|
@@ -142,7 +140,7 @@ A network that does not care how the image is turned, trained with besselnet.
 ```python
 from besselnet.hub import from_pretrained
 
-model = from_pretrained("this folder, or its id on the hub")
+model = from_pretrained("this folder, or its id on the Hub")
 logits = model(images)  # (N, C, H, W), floats in [0, 1]
 ```
 """

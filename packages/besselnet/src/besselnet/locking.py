@@ -1,4 +1,4 @@
-"""One process at a time: locks of the operating system, which end with the process that holds them."""
+"""Locks of the operating system, which are released when the process ends."""
 
 import os
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ _HELD: ContextVar[frozenset[tuple[int, str]]] = ContextVar("_HELD", default=froz
 
 
 class Busy(ValueError):
-    """Another process is at work there."""
+    """Another process has the lock."""
 
 
 @contextmanager
 def hold(path: Path, what: str | Path) -> Iterator[None]:
-    """Hold the lock file `path`, or raise `Busy`, which says that another process writes `what`.
+    """Context manager that holds the lock file `path`, or raises `Busy` if another process writes `what`.
 
-    The system lets go of it when the process ends, however that comes about; the file itself stays. Inside
-    of the block the same thread may hold it again.
+    The system releases the lock when the process ends, also after a kill; the file itself stays. Inside the
+    block, the same thread can hold it again.
     """
     if _is_mine(path):
         yield
@@ -39,8 +39,8 @@ def hold(path: Path, what: str | Path) -> Iterator[None]:
         lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 20)
     except Timeout:
         raise Busy(
-            f"{what} is in use: another process is writing to it; wait for its end, or choose another "
-            "place"
+            f"{what} is in use: another process is writing to it; wait until it has finished, or choose "
+            "another path"
         ) from None
     token = _HELD.set(_HELD.get() | {_key(path)})
     try:
@@ -52,9 +52,9 @@ def hold(path: Path, what: str | Path) -> Iterator[None]:
 
 @contextmanager
 def hold_folder(folder: str | Path) -> Iterator[None]:
-    """Hold a folder, made if missing, and remove what killed processes left in it.
+    """Context manager that locks a folder, created if missing, and removes partial files of killed processes.
 
-    A block that fails before it wrote anything leaves no folder that was not there.
+    If the block fails before it writes anything, a new folder is removed.
     """
     folder = Path(folder)
     path = folder / LOCK_NAME
@@ -73,7 +73,7 @@ def hold_folder(folder: str | Path) -> Iterator[None]:
 
 @contextmanager
 def hold_output(path: str | Path) -> Iterator[None]:
-    """Hold a file or folder that is to be written, by a lock beside it, which goes at the end."""
+    """Context manager that locks an output file or folder, by a temporary lock file next to it."""
     path = Path(path)
     lock = path.with_name(f".{path.name}{LOCK_NAME}")
     with made_folder(path.parent), hold(lock, path):
@@ -88,7 +88,7 @@ def hold_output(path: str | Path) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock file."""
+    """Return whether a process holds the lock file."""
     if not path.exists():
         return False
     lock = FileLock(path)

@@ -1,4 +1,4 @@
-"""besselnet's networks as a classifier of scikit-learn: pipelines, cross-validation, grid search.
+"""A scikit-learn classifier for pipelines, cross-validation and grid search.
 
 Needs the extra `sklearn`: ``pip install 'besselnet[sklearn]'``.
 """
@@ -35,40 +35,40 @@ _BYTES = (0.0, 255.0)
 
 
 class BesselClassifier(ClassifierMixin, BaseEstimator):
-    """A rotation-equivariant network for images in arrays.
+    """Rotation-equivariant image classifier with the interface of scikit-learn.
 
     `X` is an array of one of these shapes:
 
-    | shape | what |
+    | shape | content |
     |---|---|
     | (N, H, W) | grey images |
-    | (N, C, H, W) or (N, H, W, C) | images with channels; the axis of at most 4 entries is C, see `layout` |
-    | (N, H * H) | rows of square grey images, as of `sklearn.datasets.load_digits` |
+    | (N, C, H, W) or (N, H, W, C) | images with channels; C is the axis of length at most 4, see `layout` |
+    | (N, H * H) | flattened square grey images, as in `sklearn.datasets.load_digits` |
 
-    Numbers of type uint8, and floats that lie in [0, 1] in the training images, stay as they are. Others are
-    scaled by the smallest and the largest number of the training images, and cut there in prediction.
-    Images that are not square are cropped about their centre.
+    uint8 arrays, and floats whose training images are in [0, 1], are not rescaled. Others are scaled by the
+    minimum and maximum of the training images, and clipped to that range in prediction. Images that are not
+    square are cropped at the centre.
 
-    What is not given is chosen from the images, as `besselnet train` does (`recommend_settings`). All images
-    are trained on: none is held out, and mirrored copies are not tried.
+    Settings that are not given are chosen from the images, as in `besselnet train` (`recommend_settings`).
+    All images are used for training: there are no validation images and no mirror trial.
 
     Args:
         model: name of a network (`besselnet.models.list_models`).
-        epochs: how often each image is used; None: by the number of images.
-        image_size: side in pixels that images are resized to; None: their shorter side.
-        layout: "NCHW" or "NHWC", for arrays in which both could be.
-        settings: further settings of a training, as for `besselnet.train.make_config`:
-            ``{"train": {"learning_rate": 0.003}, "model": {"options": {"symmetry": "O(2)"}}}``, say.
-        device: "auto" (a GPU if there is one), "cpu", "cuda" or "mps".
-        random_state: an integer makes `fit` repeatable.
+        epochs: number of epochs. Default: chosen from the number of images.
+        image_size: side in pixels to which images are resized. Default: their shorter side.
+        layout: "NCHW" or "NHWC", if the array is ambiguous.
+        settings: further settings, as in `besselnet.train.make_config`, for example
+            ``{"train": {"learning_rate": 0.003}, "model": {"options": {"symmetry": "O(2)"}}}``.
+        device: "auto" (a GPU if available), "cpu", "cuda" or "mps".
+        random_state: random seed; an integer makes `fit` reproducible.
         verbose: print progress.
 
     Attributes:
         classes_: the labels, sorted.
         network_: the trained network, in eval mode: (N, C, S, S) in [0, 1] to logits (N, number of classes).
-        image_shape_: C, S and S.
-        value_range_: what became 0 and 1.
-        settings_: all settings of the training, a `besselnet.train.RunConfig`.
+        image_shape_: input shape (C, S, S) of the network.
+        value_range_: the values that are scaled to 0 and 1.
+        settings_: all training settings, a `besselnet.train.RunConfig`.
         n_features_in_: length of the second axis of `X`.
 
     Example:
@@ -102,14 +102,12 @@ class BesselClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> "BesselClassifier":
-        """Train a network on images `X` and their labels `y`, (N,) numbers or texts."""
+        """Train a network on images `X` with labels `y`, (N,) numbers or strings."""
         X, y = validate_data(self, X, y, allow_nd=True, dtype="numeric", ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has one class, {self.classes_[0]!r}: a classifier needs at least 2 classes"
-            )
+            raise ValueError(f"y has one class, {self.classes_[0]!r}: must have at least 2 classes")
         self.value_range_ = _value_range(X)
         images = self._images(X)
         self.image_shape_ = tuple(images.shape[1:])
@@ -121,19 +119,19 @@ class BesselClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The label of each image, (N,)."""
+        """Predict the label of each image, (N,)."""
         likeliest = self.predict_proba(X).argmax(1)
         found: np.ndarray = self.classes_[likeliest]
         return found
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each label of `classes_`, (N, number of classes) float64."""
+        """Predict the probability of each label in `classes_`, (N, number of classes) float64."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, allow_nd=True, dtype="numeric")
         images = self._images(X)
         if tuple(images.shape[1:]) != self.image_shape_:
             raise ValueError(
-                f"X: images are {tuple(images.shape[1:])}, and must be {self.image_shape_} as in training"
+                f"X has images of shape {tuple(images.shape[1:])}: must be {self.image_shape_} as in training"
             )
         device = next(self.network_.parameters()).device
         with torch.no_grad():
@@ -171,7 +169,7 @@ class BesselClassifier(ClassifierMixin, BaseEstimator):
             side = isqrt(X.shape[1])
             if side * side != X.shape[1]:
                 raise ValueError(
-                    f"X has rows of {X.shape[1]} numbers, which are no square images: give X as (N, H, W)"
+                    f"X has rows of {X.shape[1]} numbers, which are not square images: pass X as (N, H, W)"
                 )
             return X.reshape(len(X), 1, side, side)
         if X.ndim == 3:
@@ -185,7 +183,7 @@ class BesselClassifier(ClassifierMixin, BaseEstimator):
             few = X.shape[1] <= MOST_CHANNELS, X.shape[3] <= MOST_CHANNELS
             if few[0] == few[1]:
                 raise ValueError(
-                    f'X is {X.shape}, and its channels may be first or last: give layout="NCHW" or "NHWC"'
+                    f'X has shape {X.shape}: channels may be first or last, set layout="NCHW" or "NHWC"'
                 )
             layout = LAYOUTS[few.index(True)]
         return X if layout == "NCHW" else X.transpose(0, 3, 1, 2)

@@ -1,8 +1,8 @@
-"""How equivariant is a module? Probe images that turn exactly, measures, and a judge.
+"""Measure the equivariance of a module: probe images that rotate exactly, error measures, an assertion.
 
 Angles are in degrees, counter-clockwise as seen on the screen, like ``torch.rot90``. A *mirrored* image
-is flipped left to right first and rotated afterwards. Everything here measures: no gradient is recorded,
-modules are measured in evaluation mode and left as they were found.
+is first flipped left to right and then rotated. No gradient is recorded. Modules are measured in eval mode,
+and their mode is restored afterwards.
 """
 
 import math
@@ -52,10 +52,10 @@ ROUNDING = {
 
 
 def disc_window(size: int) -> Tensor:
-    """A round window (size, size), float64: 1 in the inner three quarters of the radius, 0 at the rim.
+    """Return a round window (size, size), float64: 1 in the inner three quarters of the radius, 0 at the rim.
 
-    It is the same for an image and its rotated copy, it hides the corners that a turn would move out of
-    the frame, and it falls smoothly (as a squared cosine), so that it adds no edge of its own.
+    It is the same for an image and its rotated copy, and hides the corners that a rotation moves out of the
+    frame. It falls smoothly (as a squared cosine), so it adds no edge.
     """
     check_count("size", size)
     share = _distance_from_centre(size) / (size / 2)
@@ -64,10 +64,10 @@ def disc_window(size: int) -> Tensor:
 
 
 def turn_images(images: Tensor, degrees: float, *, mirror: bool = False) -> Tensor:
-    """Turn square images or feature maps (N, C, S, S), after mirroring them if asked to.
+    """Rotate square images or feature maps (N, C, S, S); with ``mirror``, mirror them first.
 
-    Quarter turns only move pixels and are exact; the rest of an angle is interpolated by a cubic spline
-    that takes the image as zero outside its frame.
+    Quarter turns only move pixels and are exact. The rest of an angle is interpolated by a cubic spline,
+    with zeros outside the frame.
     """
     check_square("images", images)
     check_angles("degrees", (degrees,))
@@ -79,10 +79,9 @@ def turn_images(images: Tensor, degrees: float, *, mirror: bool = False) -> Tens
 
 @dataclass(frozen=True, eq=False)
 class PlaneWaves:
-    """Images that are sums of plane waves, hence known between the pixels: they turn without
-    interpolation.
+    """Images that are sums of plane waves, which can be rotated without interpolation.
 
-    Made by :func:`plane_waves`.
+    Create them with :func:`plane_waves`.
     """
 
     wave_vectors: Tensor
@@ -93,7 +92,7 @@ class PlaneWaves:
     windowed: bool
 
     def turned(self, degrees: float = 0.0, *, mirror: bool = False) -> Tensor:
-        """The images, mirrored if asked to, then turned about their centre: (N, C, S, S), float64."""
+        """Return the images rotated about their centre, (N, C, S, S) float64; with ``mirror``, mirrored."""
         check_angles("degrees", (degrees,))
         kx, ky = self.wave_vectors.unbind(-1)
         if mirror:
@@ -119,17 +118,17 @@ def plane_waves(
     window: bool = True,
     seed: int = 0,
 ) -> PlaneWaves:
-    """Random band-limited probe images of unit variance.
+    """Return random band-limited probe images of unit variance.
 
     Args:
         num_images, channels, size: shape (num_images, channels, size, size). An odd size has a central
             pixel; 2^n + 1 keeps it through strides of 2.
-        min_wavelength: no structure finer than this many pixels; at least 2, what pixels can hold. Wave
-            vectors are uniform in the disc that it allows.
-        num_waves: how many waves are added in each channel.
-        window: multiply by :func:`disc_window`, so that the frame's corners play no part. Without it
-            only the pixels whose field of view lies inside the frame can be compared.
-        seed: the same seed gives the same images.
+        min_wavelength: shortest wavelength in pixels, at least 2 (the limit of the pixel grid). Wave vectors
+            are uniform in the corresponding disc.
+        num_waves: number of waves per channel.
+        window: multiply by :func:`disc_window`, so that the corners have no effect. Without it, only pixels
+            whose field of view is inside the frame can be compared.
+        seed: random seed.
 
     >>> probe = plane_waves(2, channels=3, size=9)
     >>> torch.allclose(probe.turned(90), torch.rot90(probe.turned(), 1, (-2, -1)))
@@ -154,12 +153,12 @@ def plane_waves(
 
 @dataclass(frozen=True)
 class EquivarianceCurve:
-    """Relative error at each angle; ``print`` shows it as a table."""
+    """Relative error at each angle; ``print`` shows a table."""
 
     angles: tuple[float, ...]
     errors: tuple[float, ...]
     agreement: tuple[float, ...] | None = None
-    """For outputs (N, K): the share of images whose largest output stays the same."""
+    """For outputs (N, K): fraction of images whose largest output stays the same."""
 
     def max(self) -> float:
         return torch.tensor(self.errors, dtype=torch.float64).max().item()
@@ -186,30 +185,29 @@ def equivariance_error(
     mirror: bool = False,
     region: Region = "centre",
 ) -> EquivarianceCurve:
-    r"""The relative error of f(g x) against g f(x), as a curve over the angles of g.
+    r"""Return the relative error between f(g x) and g f(x), as a curve over the angles of g.
 
-    Norms run over images, channels and compared pixels. What is compared depends on the output:
+    Norms are over images, channels and compared pixels. The comparison depends on the output:
 
     * (N, C, H, W), feature maps: :math:`\|f(g x) - g f(x)\| / \|f(x)\|`. ``region="centre"`` compares
-      the central pixel, about which everything turns. No map is interpolated, so with a
-      :class:`PlaneWaves` probe the figure is the module's own error at any angle; the positions that an
-      image offers are sampled by the many probe images. ``region="disc"`` compares the inner disc of
-      whole maps, after turning f(x): exact for quarter turns, at other angles it includes the error of
-      interpolating the maps.
+      the central pixel, the centre of rotation. No map is interpolated, so with a :class:`PlaneWaves`
+      probe the result is the error of the module itself at any angle. Many probe images stand for the
+      other positions. ``region="disc"`` compares the inner disc of whole maps, after rotating f(x). It is
+      exact for quarter turns; at other angles, it includes the interpolation error of the maps.
     * (N, K), such as logits: :math:`\|f(g x) - f(x)\| / \|f(x) - \overline{f}\|` with the mean
-      :math:`\overline{f}` over the images: turning an image should change the output little against
-      what another image would. (Against the norm alone even a plain network that averages its maps
-      looks invariant, because most of its output is the same for all images.)
+      :math:`\overline{f}` over the images. Rotating an image should change the output much less than
+      another image does. (Relative to the norm alone, even a plain network that averages its maps looks
+      invariant, because most of its output is the same for all images.)
 
     Args:
-        module: a module, or a function such as ``model.forward_features``. Images are brought to the
+        module: a module, or a function such as ``model.forward_features``. Images are converted to the
             dtype and device of its parameters.
-        probe: plane waves, or images (N, C, S, S), which are seen through :func:`disc_window` and
-            turned by :func:`turn_images`: at angles other than quarter turns the figure then includes
-            the error of interpolating the images.
-        angles: in degrees.
+        probe: plane waves, or images (N, C, S, S), which are multiplied by :func:`disc_window` and rotated
+            by :func:`turn_images`. The result for images includes their interpolation error, except at
+            quarter turns.
+        angles: angles in degrees.
         mirror: compare with mirrored images.
-        region: see above.
+        region: "centre" or "disc", see above.
     """
     check_angles("angles", angles)
     check_choice("region", region, REGIONS)
@@ -218,8 +216,8 @@ def equivariance_error(
         norm = _response_norm(upright, region)
         if norm == 0:
             raise ValueError(
-                "module gives zero, or the same output for every image: it must respond to at "
-                "least two images"
+                "module: output is zero, or the same for every image; must differ between at least two "
+                "images"
             )
         errors, agreement = [], []
         for angle in angles:
@@ -244,10 +242,10 @@ def relative_spread(
     probe: PlaneWaves | Tensor,
     angles: Sequence[float] = ANGLES,
 ) -> float:
-    """Standard deviation over the angles divided by the mean, averaged over images and channels.
+    """Return the standard deviation over the angles divided by the mean, averaged over images and channels.
 
-    Of feature maps the central pixel is taken. Each response counts alike, however weak, which makes
-    this a stricter figure than a ratio of norms; it is meant for responses that are not negative.
+    For feature maps, it uses the central pixel. All responses have the same weight, however weak, so this
+    measure is stricter than a ratio of norms. It is intended for non-negative responses.
     """
     check_angles("angles", angles)
     with _measured(module, probe) as respond:
@@ -267,16 +265,16 @@ def assert_equivariant(
 ) -> None:
     """Raise ``AssertionError`` with the error curve unless every error is within ``tolerance``.
 
-    Without a tolerance it is what rounding in the dtype of the module can explain, which only quarter
-    turns can keep; for other angles say what is enough. ``symmetry="O(2)"`` checks mirrored images too.
+    The default tolerance allows for rounding in the dtype of the module, which only quarter turns satisfy.
+    For other angles, set a tolerance. ``symmetry="O(2)"`` also checks mirrored images.
     """
     check_choice("symmetry", symmetry, SYMMETRIES)
     check_angles("angles", angles)
     if tolerance is None:
         if any(angle % 90 for angle in angles):
             raise ValueError(
-                f"tolerance=None with angles={tuple(angles)}: angles must be multiples of 90, "
-                "which pixels can follow exactly; give a tolerance such as 0.05"
+                f"tolerance=None with angles={tuple(angles)}: angles must be multiples of 90, which are "
+                "exact on pixels; set a tolerance such as 0.05"
             )
         tolerance = ROUNDING[_dtype_and_device(module)[0]]
     for mirror in (False, True) if symmetry == "O(2)" else (False,):
@@ -366,4 +364,4 @@ def check_square(name: str, tensor: Tensor) -> None:
 def check_angles(name: str, angles: Sequence[float]) -> None:
     """Refuse angles that are not finite numbers, or none at all."""
     if not angles or not all(math.isfinite(angle) for angle in angles):
-        raise ValueError(f"{name}={angles!r}: must be finite numbers of degrees")
+        raise ValueError(f"{name}={angles!r}: must be finite, in degrees")

@@ -1,6 +1,6 @@
-"""What others wrote: files checked before they are opened, values before use, text before it is shown.
+"""Check untrusted input: files before they are opened, values before use, text before it is shown.
 
-A file that is none, is damaged or claims absurd sizes ends in one line that names it.
+A file that is special, damaged or claims absurd sizes raises a one-line error that names it.
 """
 
 import json
@@ -44,9 +44,9 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\uff
 
 
 def check_file(path: Path | str, most: int | None = None) -> int:
-    """The size of a regular file; a FIFO, socket, device or folder is refused without being opened.
+    """Return the size of a regular file; raise `ValueError` for a FIFO, socket, device or folder.
 
-    `most`: bytes that it may have.
+    `most` is the maximum size in bytes.
     """
     status = os.stat(path)
     for is_kind, words in _NO_FILES:
@@ -59,9 +59,9 @@ def check_file(path: Path | str, most: int | None = None) -> int:
 
 @contextmanager
 def reading(path: Path | str) -> Iterator[None]:
-    """Turn whatever a damaged or unexpected file makes its reader raise into one line naming it.
+    """Context manager that converts errors of reading a damaged file into one line that names the file.
 
-    A missing file stays a `FileNotFoundError`.
+    A missing file remains a `FileNotFoundError`.
     """
     try:
         yield
@@ -75,18 +75,18 @@ def reading(path: Path | str) -> Iterator[None]:
 
 
 def read_json(path: Path | str) -> dict[str, Any]:
-    """The object in a JSON file of at most 64 MB."""
+    """Read the object in a JSON file of at most 64 MB."""
     check_file(path, _MOST_JSON)
     with reading(path):
         text = Path(path).read_text(encoding="utf-8")
     values = parse_json(text, path)
     if not isinstance(values, dict):
-        raise ValueError(f"{path}: must hold a JSON object, got {reprlib.repr(values)}")
+        raise ValueError(f"{path}: must contain a JSON object, got {reprlib.repr(values)}")
     return values
 
 
 def parse_json(text: str, where: Path | str) -> Any:
-    """The value of a JSON text that is nested at most 32 deep; `where` names the text in messages."""
+    """Parse JSON text, nested at most 32 levels; `where` names the text in messages."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -99,15 +99,15 @@ def parse_json(text: str, where: Path | str) -> Any:
         level = [v for values in nested for v in values]
         if not level:
             return value
-    raise ValueError(f"{where}: is nested more than {_DEEPEST_JSON} deep")
+    raise ValueError(f"{where}: is nested more than {_DEEPEST_JSON} levels deep")
 
 
 def check_keys(
     where: Path | str, values: Mapping[str, Any], kinds: Mapping[str, tuple[Any, str]]
 ) -> None:
-    """Refuse an object that lacks a key or has a value of another type under it; numbers are finite.
+    """Raise `ValueError` if an object lacks a key, or a value has the wrong type or is not finite.
 
-    `kinds`: (type, its name in messages) by key; "a.b" is the key b of the object a, which goes before it.
+    `kinds`: (type, its name in messages) by key; "a.b" is the key b of the object a, which is listed first.
     """
     for key, (kind, words) in kinds.items():
         *sections, last = key.split(".")
@@ -115,7 +115,7 @@ def check_keys(
         for section in sections:
             found = found[section]
         if last not in found:
-            raise ValueError(f"{where}: has no {key!r}: must be {words}")
+            raise ValueError(f"{where}: {key!r} is missing: must be {words}")
         value = found[last]
         number = isinstance(value, int | float)
         if (
@@ -127,16 +127,16 @@ def check_keys(
 
 
 def csv_cell(text: str) -> str:
-    """Text for a CSV cell that no spreadsheet takes for a formula: an apostrophe goes before =, +, -, @."""
+    """Escape text for a CSV cell: an apostrophe before =, +, - or @, which would start a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text
 
 
 def printable_text(text: str) -> str:
-    """Text without characters that neither XML nor UTF-8 can hold."""
+    """Return text without characters that XML or UTF-8 cannot represent."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def markdown_text(text: str) -> str:
-    """One line of Markdown, also inside a table, that shows `text` as it is."""
+    """Escape text as one line of Markdown, also for tables."""
     line = " ".join(printable_text(text).split())
     return _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), line)

@@ -257,7 +257,7 @@ def test_prediction_writes_one_row_per_image(call, trained, images, tmp_path):
     code, output, error = call("predict", trained, folder, "--csv", tmp_path / "answers.csv")
     assert code == 0
     assert output == ""
-    assert "13 images, 1 of them with an error, written to" in error
+    assert "13 images, 1 with an error, written to" in error
     with (tmp_path / "answers.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["image"] for row in rows] == [str(path) for path in sorted(folder.rglob("*.png"))]
@@ -288,7 +288,7 @@ def test_trust_is_told_in_training_evaluation_and_prediction(call, trained, imag
     digest = json.loads((tmp_path / "net" / "config.json").read_text())["weights"]
     assert load_trust(tmp_path / "net", digest).temperature == load_run(trained).trust.temperature
     code, _, error = call("predict", "model.onnx", images, "--error-rate", "0.1")
-    assert (code, error.count("--error-rate needs to know")) == (2, 1)
+    assert (code, error.count("--error-rate requires")) == (2, 1)
 
 
 def test_prediction_goes_on_after_files_that_are_not_what_they_seem(
@@ -302,7 +302,7 @@ def test_prediction_goes_on_after_files_that_are_not_what_they_seem(
     (folder / os.fsdecode(b"d-\xff.png")).write_bytes(b"nonsense")
     code, output, error = call("predict", trained, folder)
     assert code == 0
-    assert "4 of them" in error
+    assert "4 with an error" in error
     rows = list(csv.DictReader(output.splitlines()))
     reasons = {Path(row["image"]).name: row["error"] for row in rows if row["error"]}
     assert len(rows) == 4 + len(list((images / "test" / "bars").iterdir()))
@@ -353,7 +353,7 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
         "wrong command": (["trian"], "trian"),
         "wrong option": (["train", images, "--epochs", "3"], "--epochs"),
         "wrong type": (["train", images, "--devices", "two"], "--devices"),
-        "no data": (["train", *out], "what to train on?"),
+        "no data": (["train", *out], "DATA is missing"),
         "missing data": (["train", folder / "nowhere", *out], "nowhere"),
         "missing config": (["train", images, "--config", folder / "no.toml"], "no.toml"),
         "wrong key in file": (
@@ -363,7 +363,7 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
         "wrong key": (["train", images, "--set", "train.epoch=3"], "did you mean 'train.epochs'?"),
         "wrong value": (
             ["train", images, "--set", "train.epochs=no"],
-            "='no': must be a whole number",
+            "='no': must be an integer",
         ),
         "wrong model": (["train", images, "--model", "toyy", *out], "toyy"),
         "wrong model option": (
@@ -387,17 +387,17 @@ def mistakes(images: Path, trained: Path, folder: Path) -> dict[str, tuple[list,
             "already holds a run",
         ),
         "rate of folds": (["train", images, "--find-rate", "--folds", "2"], "--find-rate"),
-        "resume what": (["train", images, "--resume"], "which run to resume?"),
+        "resume what": (["train", images, "--resume"], "--resume requires"),
         "loss not finite": (
             ["train", images, *out, *QUICK, "--set", "train.learning_rate=1e30"],
             "lower train.learning_rate",
         ),
         "other version": (["evaluate", other], "format 7 is not the format 2"),
         "first version": (["evaluate", folder / "first"], "use besselnet 0.1.0"),
-        "untrained alone": (["evaluate", trained, "--untrained"], "--untrained is for --rotated"),
+        "untrained alone": (["evaluate", trained, "--untrained"], "--untrained requires --rotated"),
         "no such device": (["evaluate", trained, "--device", "xyz"], "'xyz' is not available"),
         "one angle": (["evaluate", trained, "--rotated", "--angles", "1"], "angles=1: must be"),
-        "size alone": (["models", "--size", "64"], "--size and --model are for --speed"),
+        "size alone": (["models", "--size", "64"], "--model require --speed"),
         "no network fits": (["models", "--speed", "--size", "1"], "no network to measure: "),
         "no such network": (["models", "--speed", "--model", "x*"], "no model matches 'x*'"),
         "no such border": (

@@ -67,12 +67,12 @@ def test_files_of_rows_are_resumed(call, place):
     files = sorted(Path("out").glob("rows-*"))
     assert len(files) == 4
     before = [path.read_bytes() for path in files]
-    assert "out has rows already" in call(*how)[2]
+    assert "out already has rows" in call(*how)[2]
     files[1].unlink()
     code, _, error = call(*how, "--resume")
     assert code == 0
     assert error.splitlines()[-2:] == [
-        "3 files of rows had been written before",
+        "skipped 3 files of rows written by earlier calls",
         "5 images, written to out",
     ]
     assert [path.read_bytes() for path in files] == before
@@ -98,17 +98,17 @@ def test_masks_go_to_the_folder_too(call, place, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--resume"], "--resume goes with --to"),
-        (["--shard", "1/2"], "--shard goes with --to"),
-        (["--format", "csv"], "--format goes with --to"),
-        (["--cluster", "auto"], "--cluster goes with --to"),
-        (["--to", "o", "--csv", "a.csv"], "--csv does not go with --to"),
-        (["--to", "o", "--json"], "--json does not go with --to"),
-        (["--to", "o", "--out", "p"], "--out does not go with --to"),
-        (["--to", "o", "--shard", "3/2"], "shard='3/2': must be like 3/16"),
+        (["--resume"], "--resume requires --to"),
+        (["--shard", "1/2"], "--shard requires --to"),
+        (["--format", "csv"], "--format requires --to"),
+        (["--cluster", "auto"], "--cluster requires --to"),
+        (["--to", "o", "--csv", "a.csv"], "--csv cannot be combined with --to"),
+        (["--to", "o", "--json"], "--json cannot be combined with --to"),
+        (["--to", "o", "--out", "p"], "--out cannot be combined with --to"),
+        (["--to", "o", "--shard", "3/2"], "shard='3/2': must be of the form 3/16"),
         (["--to", "o", "--format", "xml"], "form='xml': must be one of"),
-        (["--to", "o", "--overlay"], "run gives no masks: leave --overlay out"),
-        (["--to", "o", "--features"], "does not say which of its layers is the last"),
+        (["--to", "o", "--overlay"], "remove --overlay"),
+        (["--to", "o", "--features"], "does not define its last layer"),
         (["--to", "o", "--coverage", "0.9"], "coverage=0.9: must be unset for this run"),
         (["--error-rate", "0.1"], "error_rate=0.1: must be unset for this run"),
         (["--workers", "-1"], "workers=-1: must be an integer >= 0"),
@@ -126,4 +126,4 @@ def test_a_mistake_is_one_line(call, place, options, message):
 def test_exported_networks_have_one_table(call, place):
     code, _, error = call("predict", "network.onnx", "new", "--to", "out")
     assert code == 2
-    assert "--to needs a run" in error
+    assert "--to requires a run" in error

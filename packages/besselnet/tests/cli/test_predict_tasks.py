@@ -69,7 +69,7 @@ def test_masks_are_written_with_all_that_was_asked_for(call, trained, images, tm
     measures = table((out / "measures.csv").read_text())
     assert len(measures) == int(first["objects"]) + int(second["objects"])
     assert {row["class"] for row in measures} <= {"'=cell", "border"}
-    assert f"3 images, 1 of them with an error, written to {out}" in error
+    assert f"3 images, 1 with an error, written to {out}" in error
 
 
 def test_masks_as_json(call, trained, images, tmp_path):
@@ -119,12 +119,12 @@ def test_a_value_may_have_the_name_of_a_column(call, trained, images):
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        (Segment, [], "run gives masks: name a folder for them with --out"),
+        (Segment, [], "run predicts masks"),
         (Segment, ["--out", "o", "--instances", "magic"], "instances='magic': must be one of"),
         (Segment, ["--out", "o", "--tile", "20"], "tile=20: must be an integer >= 256"),
-        (Regress, ["--out", "o"], "run gives no masks: leave --out out"),
-        (Multilabel, ["--least-area", "3"], "run gives no masks: leave --least-area out"),
-        (Classify, ["--overlay"], "run gives no masks: leave --overlay out"),
+        (Regress, ["--out", "o"], "remove --out"),
+        (Multilabel, ["--least-area", "3"], "remove --least-area"),
+        (Classify, ["--overlay"], "remove --overlay"),
     ],
 )
 def test_a_mistake_is_one_line(call, trained, images, monkeypatch, task, options, message):

@@ -129,4 +129,4 @@ def test_prediction_without_torch_writes_the_masks_of_the_run(call, run, folder)
         assert not other["error"]
     code, _, error = call("predict", run / "model.onnx", folder / "new")
     assert code == 2
-    assert "model.onnx gives masks: name a folder for them with --out" in error
+    assert "model.onnx predicts masks" in error

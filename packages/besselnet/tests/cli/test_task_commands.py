@@ -71,14 +71,14 @@ def test_a_finished_run_resumes_with_its_own_settings(runs, capsys, task):
         (
             "segment",
             ("--model", "toy_pooled"),
-            "toy_pooled gives one answer per image; use --model",
+            "toy_pooled returns one prediction per image; use --model",
         ),
         (
             "regress",
             ("--model", "toy_pixels"),
-            "toy_pixels gives an answer for each pixel; use --mo",
+            "toy_pixels returns one prediction per pixel; use --mo",
         ),
-        ("segment", ("--folds", "3"), "cross-validation is for classes"),
+        ("segment", ("--folds", "3"), "cross-validation supports only classes"),
         ("regress", ("--set", "data.task=segment"), "toy-particles has values"),
     ],
 )

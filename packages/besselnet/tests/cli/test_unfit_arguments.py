@@ -41,7 +41,7 @@ UNFIT: list[tuple[list[str], str]] = [
     (setting("model.options.cutoff=50"), "cutoff=50"),
     (setting("model.options.cutoff=1e9"), "cutoff=1000000000.0"),
     (setting("model.options.scales=[100000]"), "scales=(100000,)"),
-    (setting("model.options.channels=[[1000000000]]"), "numbers in all"),
+    (setting("model.options.channels=[[1000000000]]"), "numbers in total"),
     (setting("model.options.kernel_size=1000001"), "1000001"),
     (setting("model.options.pool_blur=1e9"), "pool_blur"),
     (setting("model.options.low_pass=text"), "low_pass='text'"),

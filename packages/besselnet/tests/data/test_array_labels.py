@@ -120,9 +120,9 @@ def test_whole_numbers_are_classes_unless_the_task_says_otherwise(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "options", "words"),
     [
-        ({"y": MASKS[:, :5]}, {}, ("y has the shape (20, 5, 9)", "(20, 6, 9)")),
-        ({"y": MASKS[:5]}, {}, ("y has the shape (5, 6, 9)",)),
-        ({"y": MASKS + 0.5}, {}, ("y", "whole numbers")),
+        ({"y": MASKS[:, :5]}, {}, ("y has shape (20, 5, 9)", "(20, 6, 9)")),
+        ({"y": MASKS[:5]}, {}, ("y has shape (5, 6, 9)",)),
+        ({"y": MASKS + 0.5}, {}, ("y", "integers")),
         ({"y": MASKS * 2**40}, {}, ("y", "2^31")),
         ({"y": MASKS, "fov": MASKS[0]}, {}, ("fov", "(6, 9)")),
         ({"y": MASKS, "classes": ["a", "b"]}, {}, ("y[0]", "row", "0 to 1")),
@@ -145,4 +145,4 @@ def test_labels_that_do_not_fit_are_named(tmp_path, arrays, options, words):
 
 def test_parts_must_have_labels_of_one_kind(tmp_path):
     path = own(tmp_path, x_train=X, y_train=MASKS, x_test=X, y_test=np.arange(20))
-    refused(lambda: load_data(path), "own.npz", "one kind")
+    refused(lambda: load_data(path), "own.npz", "same kind")

@@ -143,7 +143,7 @@ def test_balanced_epochs_are_mixed_and_functions_of_seed_and_epoch():
         ({"batch_size": 5, "world_size": 2}, "multiple of world_size"),
         ({"batch_size": 4, "rank": 2, "world_size": 2}, "rank"),
         ({"batch_size": 60, "world_size": 60}, "world_size=60: must be at most the 50 images"),
-        ({"batch_size": 64, "drop_last": True}, "leaves no batch"),
+        ({"batch_size": 64, "drop_last": True}, "no batch would be left"),
         ({"batch_size": 4, "seed": -1}, "seed"),
         ({"batch_size": 4, "balance": True}, "balance=True"),
     ],

@@ -72,7 +72,7 @@ def test_float_tiff_in_range_and_out_of_it(tmp_path):
     pixels = decode_image(saved(tmp_path, Image.fromarray(values), "a.tif"))
     np.testing.assert_array_equal(pixels[0].numpy(), values)
     path = saved(tmp_path, Image.fromarray(values * 300), "b.tif")
-    with pytest.raises(ValueError, match=r"b\.tif: float pixels must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"b\.tif: float pixels must be in \[0, 1\]"):
         decode_image(path)
 
 

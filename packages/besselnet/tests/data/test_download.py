@@ -125,7 +125,7 @@ def test_a_part_that_is_whole_or_too_long(server, tmp_path, extra):
 
 def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     wanted = Download("file.bin", (server.url,), "sha256:" + "0" * 64)
-    with pytest.raises(ValueError, match=r"file\.bin.*does not have the published checksum"):
+    with pytest.raises(ValueError, match=r"file\.bin.*does not match the published checksum"):
         fetch_file(wanted, tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
 
@@ -160,7 +160,7 @@ def test_fetching_again_checks_what_is_there(server, cache, monkeypatch):
     assert path == cache_folder() / "mnist" / "file.bin" == cache / "mnist" / "file.bin"
     assert fetch_data("mnist") == [path]
     path.write_bytes(CONTENT[:-1])
-    with pytest.raises(ValueError, match=r"file\.bin: has not the published checksum"):
+    with pytest.raises(ValueError, match=r"file\.bin: does not match the published checksum"):
         fetch_data("mnist")
 
 

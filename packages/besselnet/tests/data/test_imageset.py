@@ -33,7 +33,7 @@ def test_classes_are_counted_by_image_or_by_pixel():
     assert ImageSet(IMAGES, LABELS["classify"], names).class_counts().tolist() == [1, 2, 1]
     assert ImageSet(IMAGES, LABELS["multilabel"], names).class_counts().tolist() == [4, 0, 4]
     assert ImageSet(IMAGES, masks, names).class_counts().tolist() == [30, 30, 30]
-    with pytest.raises(ValueError, match="no classes to count"):
+    with pytest.raises(ValueError, match="class_counts"):
         ImageSet(IMAGES, LABELS["regress"], names).class_counts()
 
 
@@ -64,7 +64,7 @@ def test_other_labels_are_refused(labels, message):
 
 def test_parts_with_other_labels_are_refused():
     sets = [ImageSet(IMAGES, LABELS[task], ("a", "b", "c")) for task in ("classify", "regress")]
-    with pytest.raises(ValueError, match="labels of one kind"):
+    with pytest.raises(ValueError, match="the same task"):
         Splits(*sets)
     with pytest.raises(ValueError, match="instances must be int32"):
         ImageSet(IMAGES, MASKS, ("a", "b", "c"), instances=MASKS)

@@ -41,7 +41,7 @@ def test_masks_belong_to_their_images_and_are_divided(tmp_path):
     splits = load_data(fill(tmp_path / "cells", masks), seed=1)
     assert [len(part) for part in splits.parts().values()] == [16, 2, 2]
     assert str(splits.provenance) == (
-        "folder cells, images and masks; images divided 0.8/0.1/0.1, seed 1"
+        "folder cells, images and masks; images split 0.8/0.1/0.1, seed 1"
     )
     for part in splits.parts().values():
         assert part.task == "segment"
@@ -144,7 +144,7 @@ def test_colours_with_a_legend(tmp_path, legend):
 def test_numbers_with_a_legend(tmp_path):
     masks = class_numbers(10)
     fill(tmp_path, np.array([0, 128, 255], np.uint8)[masks])
-    refused(lambda: load_data(tmp_path), "masks/00.png", "128", "name them")
+    refused(lambda: load_data(tmp_path), "masks/00.png", "128", "legend")
     (tmp_path / "legend.csv").write_text("0,ground\n128,cell\n255,ignore\n")
     found = load_data(tmp_path).merged()
     assert found.classes == ("ground", "cell")
@@ -164,12 +164,12 @@ def test_a_legend_whose_second_class_is_absent_keeps_ignored_pixels(tmp_path):
         ("#000000,a\n#000000,b\n", ("line 2", "twice")),
         ("#000000,a\n1,b\n", ("colours and numbers",)),
         ("#000000,\n", ("line 1", "name of a class")),
-        ("#000000,ignore\n", ("names no class",)),
+        ("#000000,ignore\n", ("has no class",)),
         ("1,2,a\n", ("line 1", "3 columns")),
         ("0,0,300,a\n", ("line 1", "0,0,300")),
         ("99999999999999999999999,a\n", ("line 1",)),
         ("\0,a\n", ()),
-        ("", ("names no class",)),
+        ("", ("has no class",)),
     ],
 )
 def test_legends_that_cannot_be_read(tmp_path, text, words):
@@ -207,7 +207,7 @@ def test_interpolated_masks_are_noticed(tmp_path):
     fractions = fill(tmp_path / "float", class_numbers(2))
     Image.fromarray(np.full((6, 8), 0.5, np.float32)).save(fractions / "masks" / "02.tif")
     save(fractions / "images" / "02.png", np.zeros((6, 8), np.uint8))
-    refused(lambda: load_data(fractions), "masks/02.tif", "whole numbers")
+    refused(lambda: load_data(fractions), "masks/02.tif", "integers")
 
 
 def slow_border(instances, reach=2):
@@ -332,7 +332,7 @@ def test_files_that_cannot_be_read_are_an_error_or_left_out(tmp_path):
     (tmp_path / "masks" / "03.png").write_bytes(b"no image")
     (tmp_path / "images" / "05.png").write_bytes(b"no image")
     refused(lambda: load_data(tmp_path), "masks/03.png", "2 of 12", "on_error=skip")
-    with pytest.warns(UserWarning, match="left out") as caught:
+    with pytest.warns(UserWarning, match="skipped") as caught:
         assert len(load_data(tmp_path, on_error="skip").merged()) == 10
     assert caught[0].filename == __file__
 

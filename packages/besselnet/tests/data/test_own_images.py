@@ -37,7 +37,7 @@ def test_folder_is_divided(tmp_path):
     assert splits.train.images.shape == (32, 1, 8, 8)
     assert splits.train.images.dtype == torch.uint8
     assert splits.test.class_counts().tolist() == [2, 2]
-    assert str(splits.provenance) == "folder pets; images divided 0.8/0.1/0.1, seed 1"
+    assert str(splits.provenance) == "folder pets; images split 0.8/0.1/0.1, seed 1"
 
 
 def test_labels_belong_to_their_images(tmp_path):
@@ -62,7 +62,7 @@ def test_parts_may_lack_but_not_add_classes(tmp_path):
     fill(tmp_path / "test", ("cat", "dog"), count=2)
     assert load_data(tmp_path).test.class_counts().tolist() == [2, 0, 2]
     fill(tmp_path / "test", ("emu",), count=1)
-    with pytest.raises(ValueError, match=r"test/emu: is no class of the training folder"):
+    with pytest.raises(ValueError, match=r"test/emu: is not a class of the training folder"):
         load_data(tmp_path)
 
 
@@ -116,7 +116,7 @@ def test_the_largest_value_is_that_before_resizing(tmp_path):
 def test_bits_are_refused_where_values_are_larger(tmp_path):
     fill(tmp_path, make=twelve_bits)
     with pytest.raises(
-        ValueError, match=r"00\.png: has values up to \d+, and bits=10 allows 0..1023"
+        ValueError, match=r"00\.png: has values up to \d+, but bits=10 allows 0..1023"
     ):
         load_data(tmp_path, bits=10)
 
@@ -147,7 +147,7 @@ def test_files_of_several_pages_need_a_page(tmp_path):
         load_data(tmp_path)
     assert load_data(tmp_path, page=0).train.images.unique().tolist() == [50]
     assert load_data(tmp_path, page=2).train.images.unique().tolist() == [150]
-    with pytest.raises(ValueError, match=r"has 3 pages, and page=3 \(from 0\) is not among them"):
+    with pytest.raises(ValueError, match=r"has 3 pages: page=3 must be less than 3"):
         load_data(tmp_path, page=3)
 
 
@@ -155,7 +155,7 @@ def test_single_pages_beside_several(tmp_path):
     pages(tmp_path)
     grey().save(tmp_path / "cat" / "single.tif")
     assert len(load_data(tmp_path, page=0).merged()) == 21
-    with pytest.raises(ValueError, match=r"single\.tif: has 1 page, and page=1"):
+    with pytest.raises(ValueError, match=r"single\.tif: has 1 page: page=1"):
         load_data(tmp_path, page=1)
 
 
@@ -240,7 +240,7 @@ def test_an_unreadable_image_is_named_or_skipped(tmp_path):
     (tmp_path / "dog" / "bad.png").write_bytes(b"\x89PNG broken")
     with pytest.raises(ValueError, match=r"1 of 21 files cannot be read.*options\.on_error=skip\)"):
         load_data(tmp_path)
-    with pytest.warns(UserWarning, match=r"left out: .*bad\.png") as caught:
+    with pytest.warns(UserWarning, match=r"skipped: .*bad\.png") as caught:
         splits = load_data(tmp_path, on_error="skip")
     assert len(splits.merged()) == 20
     assert len(caught) == 1
@@ -255,7 +255,7 @@ def test_an_empty_class_is_named(tmp_path):
 
 def test_one_class_is_refused(tmp_path):
     fill(tmp_path, ("cat",))
-    with pytest.raises(ValueError, match=r"one class only \(cat\)"):
+    with pytest.raises(ValueError, match=r"only one class \(cat\)"):
         load_data(tmp_path)
 
 
@@ -274,11 +274,11 @@ def test_no_class_folders_are_refused(tmp_path):
         ({"bits": 7}, "bits=7: must be an integer >= 8"),
         ({"bits": 17}, "bits=17: must be an integer from 8 to 16"),
         ({"page": -1}, "page=-1: must be an integer >= 0"),
-        ({"split": (0.5, 0.5)}, "three shares"),
+        ({"split": (0.5, 0.5)}, "three fractions"),
         ({"colour": True}, "folder has no option 'colour'"),
         ({"image_size": 0}, "image_size"),
         ({"seed": -1}, "seed"),
-        ({"root": "."}, "root is for data sets by name"),
+        ({"root": "."}, "root must be unset"),
     ],
 )
 def test_wrong_options_are_named(tmp_path, options, message):
@@ -379,7 +379,7 @@ def test_npz_groups_stay_together(tmp_path):
     x = np.zeros((40, 2, 2), dtype=np.uint8)
     splits = load_data(save_npz(tmp_path, x=x, y=LABELS, groups=np.arange(40) // 4))
     assert not set(splits.train.groups.tolist()) & set(splits.test.groups.tolist())
-    assert "groups divided" in str(splits.provenance)
+    assert "groups split" in str(splits.provenance)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_npz_groups_stay_together(tmp_path):
         ({"x": np.zeros((4, 2, 2)), "y": np.zeros(3, int)}, "one per image"),
         ({"x": np.full((4, 2, 2), 7.0), "y": np.zeros(4, int)}, r"in \[0, 1\]"),
         ({"x": np.full((4, 2, 2), 300), "y": np.zeros(4, int)}, r"in 0\.\.255"),
-        ({"x": np.zeros((4, 2)), "y": np.zeros(4, int)}, "3 or 4 axes"),
+        ({"x": np.zeros((4, 2)), "y": np.zeros(4, int)}, "3 or 4 dimensions"),
         ({"x": np.zeros((4, 2, 2)), "y": np.array([0, 1, 2, -1])}, "image 3 has label -1"),
         (
             {"x": np.zeros((4, 2, 2)), "y": np.array([0, 1, 2, 0]), "classes": ["a", "b"]},
@@ -398,9 +398,9 @@ def test_npz_groups_stay_together(tmp_path):
         ),
         (
             {"x": np.zeros((4, 2, 2)), "y": np.array(list("abca")), "classes": ["a", "b"]},
-            "label 'c' is not among the classes",
+            "label 'c' is not one of the classes",
         ),
-        ({"x": np.zeros((4, 2, 2)), "y": np.full(4, 1j)}, "whole numbers or names"),
+        ({"x": np.zeros((4, 2, 2)), "y": np.full(4, 1j)}, "integers or names"),
         ({"x": np.array(list("abcd")).reshape(4, 1, 1), "y": np.zeros(4, int)}, "numbers"),
     ],
 )
@@ -433,7 +433,7 @@ def test_other_files_and_unknown_names_are_refused(tmp_path):
         load_data("mnist-rto")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load_data("mnist", root=tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="folder: needs the path of a folder"):
+    with pytest.raises(ValueError, match="folder: requires the path of a folder"):
         load_data("folder")
 
 
@@ -468,8 +468,12 @@ def test_groups_of_arrays_are_held_out_together(tmp_path):
     [
         (("train", "test"), 0, "val=0: must be a finite number > 0 and < 1"),
         (("train", "test"), 1, "val=1: must be a finite number > 0 and < 1"),
-        (("train", "val"), 0.2, "val=0.2: must be unset, folder pets has validation images"),
-        ((".",), 0.2, "val=0.2: must be unset, folder pets has no parts: use split"),
+        (
+            ("train", "val"),
+            0.2,
+            "val=0.2: must be unset, because folder pets has its own validation",
+        ),
+        ((".",), 0.2, "val=0.2: must be unset, because folder pets has no splits"),
         (("train", "test"), 0.01, "would be empty"),
     ],
 )

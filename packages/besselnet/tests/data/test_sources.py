@@ -241,7 +241,7 @@ def test_a_link_in_an_archive_is_a_row(place, tmp_path):
             archive.addfile(link)
     errors, rows = errors_of([tmp_path / "links.tar"])
     assert (rows, len(errors)) == (3, 2)
-    assert "b.png: must be a plain file" in errors[0][1]
+    assert "b.png: must be a regular file" in errors[0][1]
 
 
 def test_rows_of_an_array_fail_alone(tmp_path):
@@ -269,7 +269,7 @@ def test_nothing_in_an_array_is_executed(tmp_path):
 def test_what_cannot_be_told_is_asked_for(tmp_path):
     two = np.zeros((2, 8, 8), np.uint8)
     np.savez(tmp_path / "two.npz", a=two, b=two)
-    assert "name one, as in FILE#a, of a, b" in errors_of([tmp_path / "two.npz"])[0][0][1]
+    assert "choose one of a, b, as in FILE#a" in errors_of([tmp_path / "two.npz"])[0][0][1]
     assert "has no 'c'" in errors_of([f"{tmp_path}/two.npz#c"])[0][0][1]
     assert errors_of([f"{tmp_path}/two.npz#b"]) == ([], 2)
 

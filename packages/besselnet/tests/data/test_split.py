@@ -104,8 +104,8 @@ def test_divide_keeps_groups_together_unless_told_otherwise():
     whole = labelled([60, 60], torch.arange(120) // 4)
     splits = divide(whole, "cells", (0.5, 0.25, 0.25), seed=0)
     assert not set(splits.train.groups.tolist()) & set(splits.test.groups.tolist())
-    assert splits.provenance == Provenance("cells", divided="groups divided 0.5/0.25/0.25, seed 0")
-    assert str(splits.provenance) == "cells; groups divided 0.5/0.25/0.25, seed 0"
+    assert splits.provenance == Provenance("cells", divided="groups split 0.5/0.25/0.25, seed 0")
+    assert str(splits.provenance) == "cells; groups split 0.5/0.25/0.25, seed 0"
     leaky = divide(whole, "cells", (0.5, 0.25, 0.25), seed=0, by_group=False)
     assert set(leaky.train.groups.tolist()) & set(leaky.test.groups.tolist())
 
@@ -146,7 +146,7 @@ def test_image_sets_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="one per image"):
         ImageSet(images, labels[:1], ("a", "b"))
     small = ImageSet(images[..., :2], labels, ("a", "b"))
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         Splits(ImageSet(images, labels, ("a", "b")), small)
 
 

@@ -29,7 +29,7 @@ def test_values(tmp_path):
     path = write(tmp_path, lambda i: f"{i / 4},{-i}e3", "file,size,charge")
     splits = load_data(path)
     assert [len(part) for part in splits.parts().values()] == [16, 2, 2]
-    assert str(splits.provenance).startswith("table table.csv; images divided")
+    assert str(splits.provenance).startswith("table table.csv; images split")
     for part in splits.parts().values():
         assert part.task == "regress"
         assert part.classes == ("size", "charge")
@@ -108,7 +108,7 @@ def test_splits_and_groups_of_a_table(tmp_path):
     splits = load_data(path)
     seen = [set(part.groups.tolist()) for part in splits.parts().values()]
     assert sum(map(len, seen)) == len(set().union(*seen)) == 10
-    assert "images divided" in str(load_data(path, by_group=False).provenance)
+    assert "images split" in str(load_data(path, by_group=False).provenance)
 
 
 ROW = "pictures/00.png,1.5\n"
@@ -117,12 +117,12 @@ ROW = "pictures/00.png,1.5\n"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ("must have a line",)),
-        ("file,size\n", ("must have a line",)),
+        ("", ("must have a header line",)),
+        ("file,size\n", ("must have a header line",)),
         ("name,size\n" + ROW, ("line 1", "'file'")),
         ("file;size\n" + ROW, ("line 1", "commas")),
         ("file\npictures/00.png\n", ("line 1", "labels or values")),
-        ("file,size,size\n", ("must have a line",)),
+        ("file,size,size\n", ("must have a header line",)),
         ("file,size,size\npictures/00.png,1,2\n", ("line 1", "'size'")),
         ("file,size\n" + ROW + "pictures/01.png,2,3\n", ("line 3", "3 columns")),
         ("file,size\n" + ROW + "\n\npictures/99.png,2\n", ("line 5", "pictures/99.png")),
@@ -134,7 +134,7 @@ ROW = "pictures/00.png,1.5\n"
         ("file,size\n" + ROW + "pictures/01.png,1e39\n", ("line 3", "'1e39'", "finite")),
         ("file,a,b\npictures/00.png,1.5,\n", ("line 2", "'b'")),
         ("file,kind\npictures/00.png,cat\npictures/01.png,\n", ("line 3", "no label")),
-        ("file,kind\npictures/00.png,cat\npictures/01.png,cat\n", ("one class only",)),
+        ("file,kind\npictures/00.png,cat\npictures/01.png,cat\n", ("only one class",)),
         ("file,split,size\npictures/00.png,trian,1.5\n", ("line 2", "trian")),
         ("file,split,size\npictures/00.png,val,1.5\n", ("'train'",)),
         ("file,size\n" + ROW + "pic\0tures/01.png,1\n", ()),

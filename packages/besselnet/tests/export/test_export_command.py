@@ -56,12 +56,12 @@ def test_what_is_written_is_said(call, trained, tmp_path):
     assert (code, error) == (0, "")
     lines = output.splitlines()
     assert lines[0].startswith(f"wrote {tmp_path / 'small.onnx'} (")
-    assert lines[1] == "takes any batch and images of 10 x 10 pixels"
+    assert lines[1] == "accepts any batch size and images of 10 x 10 pixels"
     assert [line.split(" on ")[1] for line in lines[2:4]] == [
         "100 random images (bound 1e-04)",
         "12 real images (bound 1e-04)",
     ]
-    assert lines[4].startswith("int8: ranges taken from 12 real images; on them the same class")
+    assert lines[4].startswith("int8: calibrated on 12 real images")
     assert len(lines) == 5
 
 
@@ -88,7 +88,7 @@ def test_images_that_are_gone_are_no_obstacle(call, trained, images, tmp_path):
     (elsewhere / "model").symlink_to(trained / "model")
     code, output, error = call("export", elsewhere, "--to", "plain")
     assert code == 0
-    assert "compared on random ones alone" in error
+    assert "compared on random images only" in error
     assert "real images" not in output
 
 
@@ -118,7 +118,7 @@ def test_prediction_without_torch_writes_the_rows_of_the_run(call, trained, imag
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         assert done.returncode == 0, done.stderr
-        assert "13 images, 1 of them with an error" in done.stderr
+        assert "13 images, 1 with an error" in done.stderr
     expected, found = (
         list(csv.DictReader((tmp_path / name).read_text().splitlines()))
         for name in ("torch.csv", "onnx.csv")
@@ -144,7 +144,7 @@ def test_mistakes_are_one_clear_line(call, trained, images, tmp_path):
             "--to",
             "tflite",
         ): "--to='tflite': must be one of 'onnx', 'torch-export'",
-        ("export", trained, "--to", "plain", "--int8"): "--int8 is for --to onnx",
+        ("export", trained, "--to", "plain", "--int8"): "--int8 requires --to onnx",
         ("export", trained, "--out", tmp_path / "model.pb"): "must end in .onnx",
         ("export", tmp_path): "not a run folder",
         ("export", trained, "--bound", "0"): "nothing was written",
@@ -172,7 +172,7 @@ def test_files_of_others_are_refused(tmp_path, trained, call):
         OnnxClassifier(tmp_path / "newer.onnx")
     del model.metadata_props[:]
     onnx.save(model, tmp_path / "other.onnx")
-    with pytest.raises(ValueError, match="does not say what it takes"):
+    with pytest.raises(ValueError, match="has no metadata of besselnet"):
         OnnxClassifier(tmp_path / "other.onnx")
 
 

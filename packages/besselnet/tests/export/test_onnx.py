@@ -211,7 +211,7 @@ def test_mistakes(tmp_path, monkeypatch):
         ({"to": "onnx", "path": "a.pt2"}, r"a\.pt2': must end in \.onnx for to='onnx'"),
         ({"to": "plain", "path": "a.py", "int8": True}, "int8=True: must be False for to='plain'"),
         ({"to": "onnx", "images": given[0]}, r"images of shape \(1, 8, 8\)"),
-        ({"to": "onnx", "classes": ("a", "b")}, "must be 3 names, one for each logit"),
+        ({"to": "onnx", "classes": ("a", "b")}, "must be 3 names, one per logit"),
         ({"to": "onnx", "bound": -1.0}, "bound=-1.0: must be"),
     ):
         settings = {"path": "a.onnx", "images": given, **arguments}

@@ -119,7 +119,7 @@ def test_a_network_that_cannot_be_followed_says_so(tmp_path):
         def forward(self, x):
             return x.mean((2, 3)) if x.sum() > 0 else -x.mean((2, 3))
 
-    with pytest.raises(ValueError, match=r"Moody: torch\.fx cannot follow its forward"):
+    with pytest.raises(ValueError, match=r"Moody: torch\.fx cannot trace its forward"):
         to_plain(Moody())
 
     # It prints as what it was made with, but not as Python.

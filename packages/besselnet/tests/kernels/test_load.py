@@ -100,7 +100,7 @@ DAMAGES = {
     "missing": (lambda whole, folder: None, "not built"),
     "empty": (lambda whole, folder: b"", "cannot be loaded"),
     "no library": (lambda whole, folder: b"hello" * 1000, "cannot be loaded"),
-    "cut short": (lambda whole, folder: whole[: len(whole) // 2], "cut short"),
+    "truncated": (lambda whole, folder: whole[: len(whole) // 2], "truncated"),
     "for another processor": (
         lambda whole, folder: whole[:18] + b"\xff" + whole[19:],
         "cannot be loaded",

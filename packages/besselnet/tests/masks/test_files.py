@@ -153,7 +153,7 @@ def test_how_far_the_network_sees_is_measured_for_large_images_alone(folder, tmp
         warnings.simplefilter("error")
         list(predict_files(corner, [folder / "a.png"], tmp_path / "out", **how))
         write(folder, tmp_path / "out", tile=256)
-    with pytest.warns(UserWarning, match="sees further than 64 pixels"):
+    with pytest.warns(UserWarning, match="larger than 64 pixels"):
         list(predict_files(corner, [folder / "deep"], tmp_path / "out", **how))
 
 

@@ -53,7 +53,7 @@ def test_the_report_is_json_and_names_the_classes():
 
 
 def test_no_images_and_iterators_are_refused():
-    with pytest.raises(ValueError, match="no images"):
+    with pytest.raises(ValueError, match="batches is empty"):
         mask_agreement(equivariant(), [], border="reflect")
     with pytest.raises(ValueError, match="must be readable twice"):
         mask_agreement(equivariant(), iter([]))

@@ -129,7 +129,7 @@ def test_the_maps_of_every_stage_rotate_with_the_image(name):
 def test_a_gated_network_says_where_its_features_are():
     with pytest.raises(ValueError, match=r"num_classes=0: .*model.pruned\(\)"):
         build("besselnet_gated", num_classes=0)
-    with pytest.raises(ValueError, match=r"a GatedNetwork does not tell its stages.*pruned\(\)"):
+    with pytest.raises(ValueError, match=r"a GatedNetwork does not define stages.*pruned\(\)"):
         build("besselnet_gated", features_only=True)
     model = build("besselnet_gated", num_classes=2)
     with pytest.raises(ValueError, match="num_classes=0"):

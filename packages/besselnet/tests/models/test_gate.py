@@ -72,7 +72,7 @@ def test_without_images_the_largest_symmetry_is_chosen():
     assert report.weights == (0, 1)
     assert report.images == 0
     assert json.loads(json.dumps(asdict(report), allow_nan=False))["errors"] == [None, None]
-    assert "judged on 0 held-out images" in str(report)
+    assert "evaluated on 0 held-out images" in str(report)
 
 
 def test_the_gate_forgets_what_the_branches_did_early():
@@ -221,7 +221,7 @@ def test_numbers_of_images_hold_for_one_batch_and_must_be_as_many():
     assert torch.equal(model(images).abs().amax(1) < 0.01, by_number)
     assert torch.equal(model(images).abs().amax(1) < 0.01, by_pixels)
     model.begin_batch(torch.arange(39))
-    with pytest.raises(ValueError, match=r"numbers of \(39,\) images: must be \(40,\)"):
+    with pytest.raises(ValueError, match=r"shape \(39,\): must be \(40,\)"):
         model(images)
 
 

@@ -113,7 +113,7 @@ def test_register_model_adds_a_model_and_its_options(monkeypatch):
     model = create_model("linear", in_channels=1, num_classes=3, image_size=2, scale=2)
     assert model.weight.shape == (3, 8)
     assert model.bias is None
-    with pytest.raises(ValueError, match="'linear' is registered already"):
+    with pytest.raises(ValueError, match="'linear' is already registered"):
         register_model("linear", symmetry="none", exactness="none", sizes="any", smallest_size=1)(
             linear
         )
@@ -121,7 +121,7 @@ def test_register_model_adds_a_model_and_its_options(monkeypatch):
 
 def test_a_builder_must_fit_the_registry():
     add = register_model("x", symmetry="none", exactness="none", sizes="any", smallest_size=1)
-    with pytest.raises(TypeError, match="does not take num_classes, image_size"):
+    with pytest.raises(TypeError, match="does not accept num_classes, image_size"):
         add(lambda *, in_channels: nn.Identity())
-    with pytest.raises(TypeError, match="every option of 'x' needs a default"):
+    with pytest.raises(TypeError, match="every option of 'x' must have a default"):
         add(lambda *, in_channels, num_classes, image_size, width: nn.Identity())

@@ -156,7 +156,7 @@ def test_smaller_images_and_other_shapes_are_refused(name):
 
 
 def test_one_image_of_the_smallest_size_is_told_why_it_cannot_be_trained_on():
-    with pytest.raises(ValueError, match="at least 2 in training"):
+    with pytest.raises(ValueError, match="at least 2 images in training"):
         build().train()(torch.rand(1, 1, 16, 16))
 
 

@@ -156,7 +156,7 @@ class ReadsNumbers(nn.Module):
 
 
 def test_a_module_that_needs_numbers_is_refused():
-    with pytest.raises(TypeError, match=r"ReadsNumbers.*reads numbers"):
+    with pytest.raises(TypeError, match=r"ReadsNumbers.*reads values"):
         exact_sizes(ReadsNumbers(), [8], in_channels=1)
 
 

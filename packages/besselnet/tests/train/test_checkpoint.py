@@ -94,7 +94,7 @@ def test_a_full_disk_leaves_a_training_that_resumes_exactly(tmp_path):
     config = TrainConfig(epochs=3, device="cpu")
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        with pytest.raises(OSError, match="the last good state is kept: make room, then resume"):
+        with pytest.raises(OSError, match="the last good checkpoint is kept"):
             fit(toy_model(), FillingDisk(), None, config, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)

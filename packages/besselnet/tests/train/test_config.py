@@ -110,9 +110,9 @@ def test_options_go_with_the_model_they_belong_to():
     [
         ({"train": {"epoch": 3}}, "unknown setting 'train.epoch': did you mean 'train.epochs'?"),
         ({"trian": {}}, "unknown setting 'trian': did you mean 'train'?"),
-        ({"train": {"zzz": 3}}, "unknown setting 'train.zzz': known are accumulate,"),
-        ({"train": {"epochs": "3"}}, "train.epochs='3': must be a whole number"),
-        ({"train": {"epochs": True}}, "train.epochs=True: must be a whole number"),
+        ({"train": {"zzz": 3}}, "unknown setting 'train.zzz': must be one of accumulate,"),
+        ({"train": {"epochs": "3"}}, "train.epochs='3': must be an integer"),
+        ({"train": {"epochs": True}}, "train.epochs=True: must be an integer"),
         ({"train": {"epochs": 0}}, "train.epochs=0: must be an integer >= 1"),
         (
             {"train": {"learning_rate": float("nan")}},

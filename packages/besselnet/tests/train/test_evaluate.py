@@ -55,9 +55,9 @@ def test_the_mode_of_the_model_is_kept_and_not_used(training):
 
 
 def test_nothing_to_evaluate_is_an_error():
-    with pytest.raises(ValueError, match="no batches"):
+    with pytest.raises(ValueError, match="batches is empty"):
         evaluate(Echo(), [])
-    with pytest.raises(ValueError, match="no batches"):
+    with pytest.raises(ValueError, match="batches is empty"):
         evaluate_rotated(Echo(), [])
     with pytest.raises(ValueError, match="angles=1: must be an integer >= 2"):
         evaluate_rotated(Echo(), [], angles=1)

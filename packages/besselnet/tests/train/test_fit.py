@@ -226,7 +226,7 @@ class Poisoned(ToyBatches):
 
 def test_a_loss_that_is_not_finite_stops_with_step_batch_and_advice(tmp_path):
     model = toy_model()
-    message = r"loss is nan at step 6 \(epoch 2, batch 3 of 4\).*not finite: look at the data"
+    message = r"loss is nan at step 6 \(epoch 2, batch 3 of 4\).*not finite: check the data"
     with pytest.raises(NonFiniteLoss, match=message):
         fit(model, Poisoned(), None, quick(), tmp_path)
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
@@ -367,11 +367,11 @@ class Short(ToyBatches):
     ("model", "batches", "settings", "message"),
     [
         (toy_model(), [], {}, "train_batches is empty"),
-        (toy_model(), Short(), {}, "length 5 but gave 4"),
-        (toy_model(), ToyBatches(), {"keep": "best"}, "need validation"),
-        (toy_model(), ToyBatches(), {"patience": 1}, "need validation"),
+        (toy_model(), Short(), {}, "length 5 but yielded 4"),
+        (toy_model(), ToyBatches(), {"keep": "best"}, "require validation"),
+        (toy_model(), ToyBatches(), {"patience": 1}, "require validation"),
         (toy_model(), ToyBatches(), {"devices": 2}, "call launch"),
-        (toy_model(), ToyBatches(), {"class_weights": "balanced"}, "needs the training labels"),
+        (toy_model(), ToyBatches(), {"class_weights": "balanced"}, "requires the training labels"),
         (toy_model(), ToyBatches(), {"class_weights": (1.0,) * 3}, "3 weights, but .* 2 classes"),
         (nn.Flatten(), ToyBatches(), {}, "no parameters to train"),
     ],

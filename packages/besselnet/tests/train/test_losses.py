@@ -65,7 +65,7 @@ def test_masks_without_any_label_leave_the_weights_alone():
     ],
 )
 def test_outputs_of_another_shape_are_refused(criterion, outputs, labels):
-    with pytest.raises(ValueError, match="the network gives outputs"):
+    with pytest.raises(ValueError, match="the network returns outputs"):
         criterion(outputs, labels)
 
 

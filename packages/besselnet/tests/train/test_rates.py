@@ -79,7 +79,7 @@ def test_wrong_arguments_are_named(arguments, message):
 def test_a_loss_that_is_never_finite_is_an_error():
     batches = ToyBatches()
     batches.images[:] = torch.nan
-    with pytest.raises(NonFiniteLoss, match="look at the images"):
+    with pytest.raises(NonFiniteLoss, match="check the images"):
         find_learning_rate(toy_model(), batches, TrainConfig())
 
 

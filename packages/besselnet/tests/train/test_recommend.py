@@ -215,9 +215,9 @@ def test_the_page_on_training_has_these_numbers():
     assert numbers("`data.augment`, both") == [COLOUR_CHANNELS]
     for kind, names in (
         ("full frames", MOVES + LIGHT),
-        ("objects on a uniform ground", MOVES_ON_GROUND + LIGHT_ON_GROUND),
+        ("objects on a uniform background", MOVES_ON_GROUND + LIGHT_ON_GROUND),
     ):
-        assert rows[f"`data.augment`, {kind}"].partition(".")[0] == ", ".join(names)
+        assert re.split("[.;]", rows[f"`data.augment`, {kind}"])[0] == ", ".join(names)
 
 
 @pytest.mark.parametrize("shape", [(100, 90), (128, 128), (200, 300)])

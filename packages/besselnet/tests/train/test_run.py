@@ -149,7 +149,7 @@ def test_given_images_are_used_and_nothing_is_loaded(images, finished, tmp_path,
     with pytest.raises(ValueError, match=r"data\.source=''"):
         train_run(nameless, tmp_path / "other", quiet=True)
     wide = ImageSet(torch.zeros(4, 1, 8, 9), torch.tensor([0, 1, 0, 1]), ("a", "b"))
-    with pytest.raises(ValueError, match="images are 8 x 9 pixels, and must be square"):
+    with pytest.raises(ValueError, match="images are 8 x 9 pixels and must be square"):
         train_run(nameless, tmp_path / "other", images=Splits(train=wide), quiet=True)
 
 
@@ -169,7 +169,7 @@ def test_a_mistake_leaves_no_folder_behind(images, tmp_path):
 
 
 def test_not_a_run_folder(tmp_path):
-    with pytest.raises(ValueError, match=r"is not a run folder: it has no config\.json"):
+    with pytest.raises(ValueError, match=r"is not a run folder: config\.json is missing"):
         load_run(tmp_path)
 
 

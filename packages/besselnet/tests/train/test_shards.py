@@ -154,7 +154,7 @@ def test_the_shares_of_several_calls_are_the_whole(images, tmp_path):
 
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "3", "a/b", "-1/3", "1/0", ""])
 def test_a_share_that_does_not_exist_is_refused(images, tmp_path, shard):
-    with pytest.raises(ValueError, match="must be like 3/16"):
+    with pytest.raises(ValueError, match="must be of the form 3/16"):
         predict_shards(make_run(), [images], tmp_path, shard=shard, **HOW)
 
 
@@ -169,7 +169,7 @@ def test_features_are_what_the_last_layer_takes(images, tmp_path):
     shares = model.get_classifier()(features).softmax(1).max(1).values
     assert torch.allclose(shares, torch.tensor([row["probability"] for row in good]), atol=1e-6)
     assert rows[33]["feature_0"] is None
-    with pytest.raises(ValueError, match="which of its layers is the last"):
+    with pytest.raises(ValueError, match="does not define its last layer"):
         next(predict_rows(make_run(), [images], features=True))
 
 
@@ -177,7 +177,7 @@ def test_a_call_goes_on_with_the_first_file_that_is_missing(images, tmp_path):
     predict_shards(make_run(), places_of(images), tmp_path, **HOW)
     before = contents(tmp_path)
     (tmp_path / "rows-00000-000001.csv").unlink()
-    with pytest.raises(ValueError, match="has rows already"):
+    with pytest.raises(ValueError, match="already has rows"):
         predict_shards(make_run(), places_of(images), tmp_path, **HOW)
     report = predict_shards(make_run(), places_of(images), tmp_path, resume=True, **HOW)
     assert (report.images, report.files, report.skipped) == (20, 1, 3)
@@ -215,7 +215,7 @@ def test_a_folder_that_changes_meanwhile_is_noticed(images, tmp_path, monkeypatc
     extra = images / "000a.png"
     monkeypatch.setattr(shards, "_plan", plan_late)
     try:
-        with pytest.raises(ValueError, match="had 50 images and now 51"):
+        with pytest.raises(ValueError, match="had 50 images and now has 51"):
             predict_shards(make_run(), [images], tmp_path, **HOW)
     finally:
         extra.unlink()
@@ -275,7 +275,7 @@ def test_masks_are_written_once_for_each_image(images, tmp_path):
 
 
 def test_options_of_another_task_are_refused(images, tmp_path):
-    with pytest.raises(ValueError, match="gives no masks"):
+    with pytest.raises(ValueError, match="predicts no masks"):
         predict_shards(make_run(Regress(("x",))), [images], tmp_path, overlays=True, **HOW)
     run = make_run(Segment(("background", "cell", "border")), equivariant())
     with pytest.raises(ValueError, match="features=True"):

@@ -335,11 +335,15 @@ def test_a_folder_that_tells_nonsense_of_its_task_is_refused(about):
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        ("segment", {"model": "toy_pooled"}, "has masks: toy_pooled gives one answer per image"),
+        (
+            "segment",
+            {"model": "toy_pooled"},
+            "has masks, but toy_pooled returns one prediction per image",
+        ),
         (
             "regress",
             {"model": "toy_pixels"},
-            "has values: toy_pixels gives an answer for each pixel",
+            "has values, but toy_pixels returns one prediction per pixel",
         ),
         ("segment", {"task": "regress"}, "data.task='regress': toy-particles has masks"),
         ("regress", {"monitor": "val_iou"}, "monitor='val_iou': must be 'val_loss' or 'val_r2'"),

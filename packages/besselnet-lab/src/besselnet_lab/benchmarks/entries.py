@@ -151,7 +151,9 @@ def _entry(name: str, table: Mapping[str, Any], quick: bool) -> Entry:
     if entry.summary not in (None, *SUMMARIES):
         raise ValueError(f"entry {name!r}: summary {entry.summary!r}; known: {SUMMARIES}")
     if entry.baseline not in (None, *entry.candidates):
-        raise ValueError(f"entry {name!r}: baseline {entry.baseline!r} is not among its candidates")
+        raise ValueError(
+            f"entry {name!r}: baseline {entry.baseline!r} must be one of its candidates"
+        )
     if not entry.cases:
         raise ValueError(f"entry {name!r} has no cases")
     if set(entry.measures) != {"forward"} and any(c.get("onnx") for c in entry.candidates.values()):
@@ -164,7 +166,7 @@ def _entry(name: str, table: Mapping[str, Any], quick: bool) -> Entry:
                 "prediction" in entry.measures
                 and not {"files", "side", "reader"} <= settings.keys()
             ):
-                raise ValueError(f"entry {name!r}: prediction needs files, side and reader")
+                raise ValueError(f"entry {name!r}: prediction requires files, side and reader")
     return entry
 
 
@@ -181,7 +183,7 @@ def _check_settings(settings: Settings) -> None:
         if key not in known:
             raise ValueError(f"unknown setting {key!r} in {settings}; known: {', '.join(known)}")
     if settings.get("onnx") and not network:
-        raise ValueError(f"onnx=true is for networks, not for {settings}")
+        raise ValueError(f"onnx=true: must be false for {settings}; it is only for networks")
     if not network and settings["layer"] not in ("Conv2d", "BesselConv2d"):
         raise ValueError(f"layer={settings['layer']!r}: must be 'Conv2d' or 'BesselConv2d'")
 
@@ -191,7 +193,7 @@ def _bound(table: Mapping[str, Any]) -> Bound:
     quantity = [key for key in QUANTITIES if key in values]
     if len(quantity) != 1 or ("at_least" in values) == ("at_most" in values):
         raise ValueError(
-            f"bound {values.get('text')!r} needs one of {', '.join(QUANTITIES)} "
+            f"bound {values.get('text')!r} requires one of {', '.join(QUANTITIES)} "
             "and one of at_least, at_most"
         )
     candidates = values.pop(quantity[0])

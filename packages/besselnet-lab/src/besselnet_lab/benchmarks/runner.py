@@ -182,6 +182,6 @@ def _probe(entry: Entry, result: _Result, seed: int) -> None:
         result.values["construct"] = found["construct_seconds"]
     if "memory" in wanted:
         if found["peak_bytes"] is None:
-            result.left_out["memory"] = "the peak of resident memory is read from Linux's /proc"
+            result.left_out["memory"] = "peak resident memory is only available on Linux (/proc)"
         else:
             result.values["memory"] = found["peak_bytes"]

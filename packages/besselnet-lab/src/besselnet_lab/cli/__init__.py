@@ -9,18 +9,18 @@ _ROOM = "besselnet_lab.cli"
 program = Program(
     "besselnet-lab",
     __version__,
-    "The study of the paper, benchmarks and figures of besselnet.",
+    "Reproduce the studies, benchmarks and figures of besselnet.",
     {
         "study": Command(
-            f"{_ROOM}.study", "app", "Run every training of a study, and read its tables."
+            f"{_ROOM}.study", "app", "Run the trainings of a study and report the results."
         ),
         "bench": Command(
-            f"{_ROOM}.bench", "bench", "Measure speed and memory of layers and networks."
+            f"{_ROOM}.bench", "bench", "Measure the speed and memory of layers and networks."
         ),
         "survey": Command(
-            f"{_ROOM}.survey", "survey", "Tell what millions of images cost in hours and disk."
+            f"{_ROOM}.survey", "survey", "Estimate the hours and disk space for millions of images."
         ),
-        "figure": Command(f"{_ROOM}.figure", "figure", "Draw the figures of the paper, and more."),
+        "figure": Command(f"{_ROOM}.figure", "figure", "Draw the figures of the paper and more."),
     },
 )
 main = program.main

@@ -35,32 +35,33 @@ RESULTS = Path("benchmarks/results")
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAMES", help="Entries; all unless given.")
+        list[str] | None, typer.Argument(metavar="NAMES", help="Benchmark entries. Default: all.")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds to take the best of; 5 unless given.")
+        int | None, typer.Option(min=1, help="Rounds; the best one counts. Default: 5.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of torch; its own choice unless given.")
+        int | None,
+        typer.Option(min=1, help="Number of torch threads. Default: as chosen by torch."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small shapes, less than a minute: does it run?")
+        bool, typer.Option("--quick", help="Smoke test with small shapes, less than a minute.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help=f"Folder for the results; {RESULTS} (quick: {RESULTS}/quick)."),
+        typer.Option(help=f"Output folder. Default: {RESULTS}, or {RESULTS}/quick with --quick."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, images and labels.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for weights, images and labels.")] = 0,
     entries: Annotated[
-        Path | None, typer.Option(help="A TOML file with entries of your own.")
+        Path | None, typer.Option(help="TOML file with your own benchmark entries.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Measure the speed and memory of layers and networks against each other.
+    """Compare the speed and memory of layers and networks.
 
-    The candidates of an entry take turns in one run and the best round of each counts: compare the
-    ratios, not the seconds of different runs. For each entry the folder gets NAME.json and NAME.png,
-    and tables.md shows all results in it. Leave the machine alone meanwhile.
+    The candidates of an entry take turns, and the best round of each counts. Compare their ratios, not the
+    seconds of different runs. The output folder gets NAME.json and NAME.png for each entry, and tables.md
+    with all results. Do not use the machine for anything else meanwhile.
 
     Examples:
 

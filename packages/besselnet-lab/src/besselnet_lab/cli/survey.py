@@ -18,25 +18,25 @@ __all__ = ["survey"]
 
 def survey(
     files: Annotated[
-        int, typer.Option(min=10, help="JPEG files that are made, decoded and answered.")
+        int, typer.Option(min=10, help="Number of JPEG files to create, decode and predict.")
     ] = 10_000,
     simulated: Annotated[
-        int, typer.Option(min=1, help="Images of the rehearsal, which has no files.")
+        int, typer.Option(min=1, help="Number of images to simulate, without files.")
     ] = 1_000_000,
-    side: Annotated[int, typer.Option(min=8, help="Of the files, in pixels.")] = 64,
+    side: Annotated[int, typer.Option(min=8, help="Size of the JPEG files in pixels.")] = 64,
     size: Annotated[
         list[int] | None,
-        typer.Option(min=8, help="Of images for the network, in pixels; 28 and 64 unless given."),
+        typer.Option(min=8, help="Input size of the network in pixels. Default: 28 and 64."),
     ] = None,
-    model: Annotated[str, typer.Option(help="The network.")] = "besselnet_small",
-    steps: Annotated[int, typer.Option(min=1, help="Of training, for each size.")] = 20,
-    out: Annotated[Path | None, typer.Option(help="A JSON file for all numbers.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    model: Annotated[str, typer.Option(help="Network to measure.")] = "besselnet_small",
+    steps: Annotated[int, typer.Option(min=1, help="Training steps per size.")] = 20,
+    out: Annotated[Path | None, typer.Option(help="JSON file for all numbers.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Tell what a million and a hundred million images cost in hours and disk.
+    """Estimate the hours and disk space for a million and for a hundred million images.
 
-    Measures what one image takes of one core: finding, decoding, answering and training. Rehearses a survey
-    with generated names and pixels. From the rates it computes one core, a machine of 64, and 16 of those.
+    Measures the time per image on one core: listing, decoding, prediction and training. Simulates a survey
+    with generated names and pixels. Extrapolates to one core, a machine with 64 cores, and 16 such machines.
 
     Examples:
 
@@ -49,7 +49,7 @@ def survey(
     for pixels in size or [28, 64]:
         typer.echo(f"measuring {files} files at {pixels} pixels", err=True)
         rates.append(survey_rates(settings, pixels))
-    typer.echo(f"rehearsing {simulated} images", err=True)
+    typer.echo(f"simulating {simulated} images", err=True)
     report: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": asdict(settings),

@@ -1,4 +1,4 @@
-"""Figures: functions that compute what is shown, and functions that draw it. Files are for the caller."""
+"""Figures: functions that compute the data, and functions that draw it. The caller writes the files."""
 
 from besselnet_lab.figures.accuracy import AngleCurve
 from besselnet_lab.figures.catalogue import FIGURES, Drawing, FigureEntry, Request, choose_figures

@@ -12,20 +12,20 @@ __all__ = ["AngleCurve", "draw_accuracy"]
 
 @dataclass(frozen=True)
 class AngleCurve:
-    """Share of right answers at each angle (degrees, the first is 0), on so many images."""
+    """Accuracy at each angle (in degrees, the first is 0), and the number of images."""
 
     angles: Sequence[float]
     accuracy: Sequence[float]
     images: int
 
     def closed(self) -> tuple[list[float], list[float]]:
-        """The curve with its first point again at 360 degrees, in per cent."""
+        """Return the curve in per cent, with its first point repeated at 360 degrees."""
         percent = [100 * share for share in self.accuracy]
         return [*self.angles, 360.0], [*percent, percent[0]]
 
 
 def draw_accuracy(curves: Mapping[str, AngleCurve], about: str = "") -> Figure:
-    """One line for each network, and its mean over the angles in the legend."""
+    """Draw one line per network, with its mean over the angles in the legend."""
     figure = new_figure(4.2)
     axes = figure.subplots()
     for number, (name, curve) in enumerate(curves.items()):

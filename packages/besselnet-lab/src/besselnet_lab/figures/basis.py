@@ -1,4 +1,4 @@
-"""The functions that an image is written in: angular order v by radial index j."""
+"""The basis functions by angular order v and radial index j."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ __all__ = ["BasisPictures", "basis_pictures", "draw_basis"]
 
 @dataclass(frozen=True)
 class BasisPictures:
-    """N J_v(k rho) e^{iv theta} on the unit disc, complex, not-a-number outside.
+    """N J_v(k rho) e^{iv theta} on the unit disc, complex, NaN outside.
 
     ``functions`` is (orders, radial indices, size, size); ``roots`` (orders, radial indices) are k.
     """
@@ -24,7 +24,7 @@ class BasisPictures:
 
 
 def basis_pictures(num_orders: int = 4, num_radial: int = 4, size: int = 65) -> BasisPictures:
-    """Orders 0 .. num_orders - 1 and radial indices 0 .. num_radial - 1 on size x size points."""
+    """Return orders 0 .. num_orders - 1 and radial indices 0 .. num_radial - 1 on size x size points."""
     # Neighbouring roots lie less than 2 v^{1/3} + pi apart and the first one below v + 2 v^{1/3} + 1.
     upper = num_orders + (2 * num_orders ** (1 / 3) + np.pi) * (num_radial + 1)
     roots = np.stack([derivative_roots(v, upper)[:num_radial] for v in range(num_orders)])
@@ -39,7 +39,7 @@ def basis_pictures(num_orders: int = 4, num_radial: int = 4, size: int = 65) -> 
 
 
 def draw_basis(pictures: BasisPictures) -> Figure:
-    """Real parts on the left, imaginary parts on the right."""
+    """Draw real parts on the left, imaginary parts on the right."""
     num_orders, num_radial = pictures.roots.shape
     # The centres of order 0 stand out; a smaller limit shows the others better.
     limit = 0.7 * np.nanmax(np.abs(pictures.functions.real))

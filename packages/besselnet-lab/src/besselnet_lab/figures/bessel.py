@@ -1,4 +1,4 @@
-"""Bessel functions and their slopes, with the roots that the basis is built on."""
+"""Bessel functions and their derivatives, with the roots that define the basis."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ __all__ = ["BesselCurves", "bessel_curves", "draw_bessel"]
 
 @dataclass(frozen=True)
 class BesselCurves:
-    """J_v and J'_v at the points ``x``, a row for each order, and the roots of J'_v in the range."""
+    """J_v and J'_v at the points ``x``, one row per order, and the roots of J'_v in the range."""
 
     x: NDArray[np.float64]
     values: NDArray[np.float64]
@@ -24,7 +24,7 @@ class BesselCurves:
 
 
 def bessel_curves(num_orders: int = 4, upper: float = 12.0, points: int = 600) -> BesselCurves:
-    """The orders 0 .. num_orders - 1 on [0, upper]."""
+    """Return the orders 0 .. num_orders - 1 on [0, upper]."""
     x = np.linspace(0, upper, points)
     orders = np.arange(num_orders)[:, None]
     roots = tuple(derivative_roots(v, upper) for v in range(num_orders))
@@ -32,7 +32,7 @@ def bessel_curves(num_orders: int = 4, upper: float = 12.0, points: int = 600) -
 
 
 def draw_bessel(curves: BesselCurves) -> Figure:
-    """J_v beside J'_v. A mark is where J'_v = 0: a crossing on the right, a top or bottom on the left."""
+    """Draw J_v and J'_v. Marks are at J'_v = 0: zeros on the right, extrema on the left."""
     figure = new_figure(3.9)
     left, right = figure.subplots(1, 2)
     for v, (line, roots) in enumerate(zip(LINES, curves.roots)):

@@ -1,4 +1,4 @@
-"""What breaks equivariance: a small network with one thing changed in its middle."""
+"""What breaks equivariance: a small network with one change in its middle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +30,7 @@ def _bessel(in_channels: int = CHANNELS, **options: Any) -> nn.Module:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing to change: the layer in the middle, the image, or what stands around it."""
+    """One change: of the middle layer, of the image, or of the layers around it."""
 
     title: str
     middle: Callable[[], nn.Module] = _bessel
@@ -42,7 +42,7 @@ class Change:
     """The head keeps grid x grid means of a map."""
 
     def network(self) -> tuple[nn.Sequential, nn.Sequential]:
-        """The layers that make maps, and the head that makes outputs of them."""
+        """Return the layers before the feature maps, and the head."""
         features = nn.Sequential(
             self.outer(1), nn.ReLU(), self.middle(), nn.ReLU(), self.outer(CHANNELS)
         )
@@ -80,7 +80,7 @@ BROKEN = (
 
 @dataclass(frozen=True)
 class BreakingRow:
-    """Error of the last maps at quarter turns, where all could be exact; mean error of the outputs."""
+    """Error of the last maps at quarter turns, which could be exact, and mean error of the outputs."""
 
     change: str
     image_size: int
@@ -88,7 +88,7 @@ class BreakingRow:
     outputs: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Convert to JSON values."""
         return asdict(self)
 
 
@@ -109,7 +109,7 @@ def breaking_rows(
 
 
 def breaking_table(rows: Sequence[BreakingRow]) -> str:
-    """The rows in Markdown."""
+    """Format the rows as a Markdown table."""
     lines = [["in the middle", "image", "maps", "outputs"], ["---"] * 4]
     for row in rows:
         maps = f"{row.maps:.0e}" if row.maps < 1e-3 else f"{row.maps:.2f}"
@@ -118,7 +118,7 @@ def breaking_table(rows: Sequence[BreakingRow]) -> str:
 
 
 def draw_breaking(rows: Sequence[BreakingRow]) -> Figure:
-    """A row for each change: how far maps and outputs are from following the turn."""
+    """Draw one row per change: the equivariance errors of maps and outputs."""
     figure = new_figure(1.3 + 0.33 * len(rows))
     axes = figure.subplots()
     places = range(len(rows))

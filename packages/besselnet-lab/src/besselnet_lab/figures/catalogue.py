@@ -1,4 +1,4 @@
-"""Every figure by name: what it shows, what it needs, and how it is made."""
+"""All figures by name: summary, requirements and function."""
 
 import difflib
 import json
@@ -48,15 +48,15 @@ __all__ = ["FIGURES", "Drawing", "FigureEntry", "Request", "choose_figures"]
 
 @dataclass(frozen=True)
 class Request:
-    """What figures are made from.
+    """Input of figures.
 
     Attributes:
-        seed: of random weights and of the choice of examples.
-        picture: grey (H, W) in [0, 1], shown instead of pictures that come with packages.
-        learning: learning curves, for the figure that needs them.
-        accuracy: accuracy against angle of each network, for the figure that needs it.
-        noise: what noise becomes in each network, for the figure that needs it.
-        about: one line on how these networks were trained.
+        seed: random seed for weights and examples.
+        picture: grey image (H, W) in [0, 1], used instead of images from packages.
+        learning: learning curves, for the figure "learning".
+        accuracy: accuracy against angle of each network, for the figure "accuracy".
+        noise: noise after each layer of each network, for the figure "noise".
+        about: one line about the training of these networks.
     """
 
     seed: int = 0
@@ -67,20 +67,20 @@ class Request:
     about: str = ""
 
     def square(self, size: int, default: Callable[[int], Tensor]) -> Tensor:
-        """The user's picture, or else the default, as (size, size)."""
+        """Return the image of the user, or the default, as (size, size)."""
         return default(size) if self.picture is None else squared(self.picture, size)
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A finished figure and what goes with it.
+    """A finished figure with its data.
 
     Attributes:
-        figure: becomes PNG and SVG.
-        frames: become a GIF, if there are any.
-        numbers: JSON values behind the figure, if they are of use by themselves.
-        table: these numbers in Markdown.
-        notes: what was left out, and why.
+        figure: the figure, for PNG and SVG.
+        frames: frames of a GIF, if any.
+        numbers: JSON values of the figure, if useful on their own.
+        table: these numbers as a Markdown table.
+        notes: what was skipped, and why.
     """
 
     figure: Figure
@@ -90,7 +90,7 @@ class Drawing:
     notes: Sequence[str] = ()
 
     def files(self, name: str) -> dict[str, bytes]:
-        """File names and contents."""
+        """Return file contents by name."""
         files = {f"{name}.png": png_bytes(self.figure), f"{name}.svg": svg_bytes(self.figure)}
         if self.frames:
             files[f"{name}.gif"] = gif_bytes(self.frames, milliseconds=140)
@@ -105,7 +105,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """A line for the list of figures; ``needs`` names what `Request` must hold beyond its defaults."""
+    """An entry of the list of figures; ``needs`` is the required attribute of `Request`."""
 
     summary: str
     make: Callable[[Request], Drawing]
@@ -113,7 +113,7 @@ class FigureEntry:
 
 
 def choose_figures(names: Sequence[str]) -> list[str]:
-    """The names given, each once, or all of them for "all"; ``ValueError`` for one that is unknown."""
+    """Return the given names, each once, or all for "all"; raise ``ValueError`` for unknown names."""
     for name in names:
         if name not in FIGURES and name != "all":
             near = difflib.get_close_matches(name, FIGURES, n=1)
@@ -175,26 +175,26 @@ def _animation(request: Request) -> Drawing:
 
 # In the order of the paper, then what goes beyond it.
 FIGURES = {
-    "orientations": FigureEntry("one object at four angles: what should not matter", _orientations),
-    "translation": FigureEntry("objects move, and feature maps move along", _translation),
+    "orientations": FigureEntry("one object at four angles", _orientations),
+    "translation": FigureEntry("objects move, and their feature maps move with them", _translation),
     "bessel": FigureEntry(
-        "Bessel functions and their slopes, with the roots that make the basis",
+        "Bessel functions and their derivatives, with the roots that define the basis",
         lambda request: Drawing(draw_bessel(bessel_curves())),
     ),
     "basis": FigureEntry(
-        "the functions that an image is written in, real and imaginary",
+        "the basis functions, real and imaginary parts",
         lambda request: Drawing(draw_basis(basis_pictures())),
     ),
     "decomposition": FigureEntry(
-        "an image taken apart, rotated, mirrored and rebuilt by its coefficients",
+        "an image decomposed, rotated, mirrored and rebuilt by its coefficients",
         lambda request: Drawing(draw_decomposition(decompose(request.square(96, photograph)))),
     ),
     "feature-maps": FigureEntry(
-        "feature maps of a rotated image: plain CNN against B-CNN", _feature_maps
+        "feature maps of a rotated image: plain CNN and B-CNN", _feature_maps
     ),
-    "response": FigureEntry("how one number of a feature map comes about", _response),
+    "response": FigureEntry("how a Bessel layer computes one value of a feature map", _response),
     "cutoff": FigureEntry(
-        "how many functions and weights a kernel of k pixels has",
+        "number of functions and weights of a kernel of k pixels",
         lambda request: Drawing(draw_cutoff(cutoff_counts())),
     ),
     "scales": FigureEntry(
@@ -208,24 +208,23 @@ FIGURES = {
         needs="learning",
     ),
     "accuracy": FigureEntry(
-        "right answers against the angle of the test images, of runs or a short training",
+        "accuracy against the rotation angle, of runs (--run) or of a short training",
         lambda request: Drawing(draw_accuracy(request.accuracy, request.about)),
         needs="accuracy",
     ),
     "noise": FigureEntry(
-        "which layer amplifies noise, of runs, results or a short training",
+        "noise after each layer, of runs or results (--run) or of a short training",
         lambda request: Drawing(draw_noise(request.noise)),
         needs="noise",
     ),
     "equivariance": FigureEntry(
-        "error of one layer against the angle, for each sampling; with a table", _equivariance
+        "equivariance error of one layer against the angle, for each sampling; with a table",
+        _equivariance,
     ),
     "breaking": FigureEntry("what breaks equivariance; with a table", _breaking),
     "cost": FigureEntry(
         "operations against the kernel size: plain, direct, factored",
         lambda request: Drawing(draw_cost(cost_curves())),
     ),
-    "animation": FigureEntry(
-        "an image rotates and feature maps follow, or do not (GIF)", _animation
-    ),
+    "animation": FigureEntry("a rotating image and its feature maps (GIF)", _animation),
 }

@@ -24,7 +24,7 @@ class CostCurves:
 def cost_curves(
     channels: int = 64, kernel_sizes: Sequence[int] = (3, 5, 7, 9, 11, 13, 15)
 ) -> CostCurves:
-    """A layer with as many channels in as out; analysis is shared by all output channels."""
+    """Return the cost of a layer with as many input as output channels, which share the analysis."""
     pairs = channels**2
     operations: dict[str, tuple[float, ...]] = {
         "plain convolution": tuple(float(k**2) for k in kernel_sizes)
@@ -38,7 +38,7 @@ def cost_curves(
 
 
 def draw_cost(curves: CostCurves) -> Figure:
-    """Both axes logarithmic: a power of k is a straight line."""
+    """Draw the curves on logarithmic axes, where a power of k is a straight line."""
     figure = new_figure(4.6)
     axes = figure.subplots()
     for style, (name, values) in zip(LINES, curves.operations.items()):

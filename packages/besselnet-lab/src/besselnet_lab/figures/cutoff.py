@@ -1,4 +1,4 @@
-"""How many functions a kernel of k pixels holds under each cut-off."""
+"""Number of functions of a kernel of k pixels for each cut-off."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = ["CutoffCounts", "cutoff_counts", "draw_cutoff"]
 
 @dataclass(frozen=True)
 class CutoffCounts:
-    """For each kernel size: the largest order, the largest radial index, and the real weights."""
+    """Largest order, largest radial index and number of real weights for each kernel size."""
 
     cutoff: str
     kernel_sizes: tuple[int, ...]
@@ -24,7 +24,7 @@ class CutoffCounts:
 
 
 def cutoff_counts(kernel_sizes: Sequence[int] = tuple(range(1, 32, 2))) -> list[CutoffCounts]:
-    """One for each named cut-off."""
+    """Return the counts for each named cut-off."""
     counts = []
     for name, share in CUTOFFS.items():
         modes = [kernel_modes(k, share) for k in kernel_sizes]
@@ -41,7 +41,7 @@ def cutoff_counts(kernel_sizes: Sequence[int] = tuple(range(1, 32, 2))) -> list[
 
 
 def draw_cutoff(counts: Sequence[CutoffCounts]) -> Figure:
-    """Left: the largest v and j grow in proportion to k. Right: weights against those of a plain kernel."""
+    """Draw the largest v and j (left), and the weights compared with a plain kernel (right)."""
     figure = new_figure(4.0)
     left, right = figure.subplots(1, 2)
     styles = iter(LINES)

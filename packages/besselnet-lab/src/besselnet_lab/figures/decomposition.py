@@ -1,4 +1,4 @@
-"""An image as Fourier-Bessel coefficients, and what turning and mirroring do to them."""
+"""Fourier-Bessel coefficients of an image, rotated and mirrored."""
 
 import math
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ __all__ = ["Decomposition", "MovedPicture", "decompose", "draw_decomposition"]
 
 @dataclass(frozen=True)
 class MovedPicture:
-    """A picture moved in two ways that should agree: its pixels, and its coefficients."""
+    """An image transformed in two ways that should agree: by its pixels and by its coefficients."""
 
     title: str
     rule: str
-    """What was done to the coefficients."""
+    """The operation on the coefficients."""
     pixels: Tensor
     coefficients: Tensor
     rebuilt: Tensor
@@ -31,16 +31,16 @@ class MovedPicture:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The picture as it is, turned and mirrored."""
+    """The image unchanged, rotated and mirrored."""
 
     transform: FourierBesselTransform
     rows: tuple[MovedPicture, ...]
 
 
 def decompose(picture: Tensor, angle: float = 35.0, cutoff: str | float = "soft") -> Decomposition:
-    """Decompose a square picture (n, n), move it by its coefficients, and rebuild it.
+    """Decompose a square image (n, n), transform its coefficients, and rebuild it.
 
-    ``angle`` in degrees, counter-clockwise, is tried besides a quarter turn.
+    It is rotated by ``angle`` (in degrees, counter-clockwise) and by a quarter turn.
     """
     transform = FourierBesselTransform(picture.shape[-1], cutoff).double()
     pixels = picture.double()
@@ -81,7 +81,7 @@ def coefficient_table(transform: FourierBesselTransform, coefficients: Tensor) -
 
 
 def draw_decomposition(decomposition: Decomposition, orders: int = 10, radial: int = 10) -> Figure:
-    """A row for each move: moved pixels, coefficients (the lowest of them), picture rebuilt from all."""
+    """Draw one row per transformation: pixels, lowest coefficients, image rebuilt from all coefficients."""
     rows = decomposition.rows
     figure = new_figure(1.85 * len(rows) + 0.6)
     figure.suptitle("Turning and mirroring an image by its coefficients alone")

@@ -1,4 +1,4 @@
-"""How far one layer is from turning with the image: for each sampling, and for escnn."""
+"""Equivariance error of one layer, for each sampling and for escnn."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ __all__ = [
 Layer = Callable[[Tensor], Tensor]
 
 ESCNN = "escnn, irreps ≤ 3"
-ESCNN_MISSING = "escnn is not installed (pip install 'besselnet-lab[peers]'), so it is left out"
+ESCNN_MISSING = "skipped escnn, which is not installed (pip install 'besselnet-lab[peers]')"
 # The curve of a layer on pixels repeats after a quarter turn.
 CURVE_ANGLES = tuple(2.5 * i for i in range(37))
 
@@ -49,7 +49,7 @@ def bessel_power(kernel_size: int, cutoff: str, sampling: str, channels: int, se
 
 
 def escnn_power(kernel_size: int, channels: int, seed: int, max_order: int = 3) -> Layer | None:
-    """escnn's steerable layer to SO(2) irreps 0 .. max_order, squared norms summed; None without escnn."""
+    """Return an escnn layer to SO(2) irreps 0 .. max_order, squared norms summed; None without escnn."""
     if importlib.util.find_spec("escnn") is None:
         return None
     from escnn import gspaces
@@ -76,7 +76,7 @@ def _probe(kernel_size: int, wavelength: float, images: int, seed: int) -> Plane
 
 @dataclass(frozen=True)
 class ErrorCurves:
-    """Relative error at each angle, by the name of the layer."""
+    """Relative error at each angle, by layer name."""
 
     kernel_size: int
     cutoff: str
@@ -95,7 +95,7 @@ def error_curves(
     channels: int = 8,
     seed: int = 0,
 ) -> ErrorCurves:
-    """The error of ``equivariance_error`` for each sampling, and for escnn where it is installed."""
+    """Measure ``equivariance_error`` for each sampling, and for escnn if it is installed."""
     probe = _probe(kernel_size, wavelength, images, seed)
     layers: dict[str, Layer | None] = {
         f'sampling="{sampling}"': bessel_power(kernel_size, cutoff, sampling, channels, seed)
@@ -111,7 +111,7 @@ def error_curves(
 
 
 def draw_error_curves(curves: ErrorCurves) -> Figure:
-    """Error against angle on a logarithmic axis; quarter turns, exact to rounding, fall below it."""
+    """Draw the error against the angle on a logarithmic axis; quarter turns are below its range."""
     figure = new_figure(4.6)
     axes = figure.subplots()
     for line, (name, errors) in zip(LINES, curves.errors.items()):
@@ -132,7 +132,7 @@ def draw_error_curves(curves: ErrorCurves) -> Figure:
 
 @dataclass(frozen=True)
 class SpreadRow:
-    """Relative spread over 24 angles of one kind of layer; ``escnn`` is None where there is none."""
+    """Relative spread of one kind of layer over 24 angles; ``escnn`` is None if not measured."""
 
     kernel_size: int
     cutoff: str
@@ -141,7 +141,7 @@ class SpreadRow:
     escnn: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Convert to JSON values."""
         return asdict(self)
 
 
@@ -154,9 +154,9 @@ def spread_rows(
     channels: int = 8,
     seed: int = 0,
 ) -> list[SpreadRow]:
-    """``relative_spread`` for each kernel, cut-off, finest wavelength and sampling.
+    """Measure ``relative_spread`` for each kernel, cut-off, shortest wavelength and sampling.
 
-    escnn has a cut-off of its own and is measured once for each kernel, in the rows of the first.
+    escnn has its own cut-off and is measured once per kernel, in the rows of the first cut-off.
     """
     rows = []
     for cutoff in cutoffs:
@@ -178,7 +178,7 @@ def spread_rows(
 
 
 def spread_table(rows: Sequence[SpreadRow]) -> str:
-    """The rows in Markdown."""
+    """Format the rows as a Markdown table."""
     names = list(rows[0].spread)
     head = ["kernel, cut-off", "finest wavelength", *(f'`"{n}"`' for n in names), ESCNN]
     lines = [head, ["---"] * len(head)]

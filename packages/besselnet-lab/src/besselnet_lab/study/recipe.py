@@ -171,9 +171,7 @@ class Recipe:
         if models is not None:
             by_code = models.by_code if self.mapping == "code" else None
             return replace(method, model=by_code or models.by_name)
-        raise ValueError(
-            f'methods: {method.label!r} is no row of the paper: give it a model = "..."'
-        )
+        raise ValueError(f'methods: {method.label!r} is not a row of the paper: add model = "..."')
 
 
 def read_recipe(path: str | Path, settings: Iterable[str] = ()) -> Recipe:
@@ -232,9 +230,9 @@ def _section(kind: type[T], table: Any, where: str) -> T:
 
 def _check(recipe: Recipe) -> Recipe:
     if not recipe.seeds:
-        raise ValueError("seeds=[]: must name at least one seed")
+        raise ValueError("seeds=[]: must have at least one seed")
     if not recipe.columns:
-        raise ValueError("columns=[]: must be at least one table [[columns]]")
+        raise ValueError("columns=[]: must have at least one table [[columns]]")
     from_dict(TrainConfig, recipe.train, "train.")
     for name, table in recipe.regimes.items():
         _check_train(table, f"regimes.{name}")
@@ -254,11 +252,11 @@ def _check(recipe: Recipe) -> Recipe:
             _check_train(table, f"{where}.train_on.{name}")
             if name not in recipe.data:
                 known = ", ".join(recipe.data)
-                raise ValueError(f"{where}.train_on: no [data.{name!r}]; there are {known}")
+                raise ValueError(f"{where}.train_on: no [data.{name!r}]; known: {known}")
         from_dict(DataConfig, method.data, f"{where}.data.")
         for key in ("source", "root", "seed", "options"):
             if key in method.data:
-                raise ValueError(f"{where}.data.{key} is decided by the column")
+                raise ValueError(f"{where}.data.{key}: must be unset, because the column sets it")
     for i, column in enumerate(recipe.columns):
         _check_column(recipe, column, f"columns[{i}]")
     return recipe
@@ -269,7 +267,7 @@ def _check_train(table: Any, where: str) -> None:
         raise ValueError(f"{where}={table!r}: must be a table of training settings")
     from_dict(TrainConfig, table, f"{where}.")
     if "seed" in table:
-        raise ValueError(f"{where}.seed: the seeds of a study are in `seeds`")
+        raise ValueError(f"{where}.seed: must be unset; the seeds of a study are in `seeds`")
 
 
 def _check_data(name: str, entry: DataEntry) -> None:
@@ -283,8 +281,8 @@ def _check_data(name: str, entry: DataEntry) -> None:
         share = isinstance(size, float) and 0 < size < 1
         if not (whole or share):
             raise ValueError(
-                f"{where}.train_images.{regime}={size!r}: must be a number of images or a share "
-                "in (0, 1) or { per_class = number }"
+                f"{where}.train_images.{regime}={size!r}: must be a number of images, a fraction in "
+                "(0, 1) or { per_class = number }"
             )
     if entry.classes_kept and entry.classes != len(entry.classes_kept):
         raise ValueError(
@@ -295,9 +293,9 @@ def _check_data(name: str, entry: DataEntry) -> None:
 def _check_column(recipe: Recipe, column: Column, where: str) -> None:
     if column.data_set not in recipe.data:
         known = ", ".join(recipe.data)
-        raise ValueError(f"{where}.data_set: no [data.{column.data_set!r}]; there are {known}")
+        raise ValueError(f"{where}.data_set: no [data.{column.data_set!r}]; known: {known}")
     if not column.regimes:
-        raise ValueError(f"{where}.regimes=[]: must name at least one regime")
+        raise ValueError(f"{where}.regimes=[]: must have at least one regime")
     for regime in column.regimes:
         sizes = recipe.data_entry(column.data_set).train_images
         if regime not in sizes:

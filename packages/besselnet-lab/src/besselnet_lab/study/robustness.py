@@ -104,7 +104,7 @@ def check_robust(path: Path, values: Mapping[str, Any]) -> None:
     for name in _CURVES:
         _check_shares(path, f"robust.attacks.{name}", attacks[name], count)
     if not all(isinstance(reason, str) for reason in robust["gradient_masking"]["reasons"]):
-        raise ValueError(f"{path}: 'robust.gradient_masking.reasons' must be a list of texts")
+        raise ValueError(f"{path}: 'robust.gradient_masking.reasons' must be a list of strings")
 
 
 def _check_shares(path: Path, where: str, numbers: Any, count: int) -> None:

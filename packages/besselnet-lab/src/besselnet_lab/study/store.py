@@ -27,7 +27,7 @@ from besselnet_lab.study.robustness import RobustPlan, check_robust
 __all__ = ["RESULT_FORMAT", "Busy", "Store", "now"]
 
 RESULT_FORMAT = 2
-_TEXT, _COUNT, _OBJECT = (str, "a text"), (int, "an integer"), (dict, "an object")
+_TEXT, _COUNT, _OBJECT = (str, "a string"), (int, "an integer"), (dict, "an object")
 _NUMBER, _LIST = (int | float, "a finite number"), (list, "a list")
 # What reports, estimates and checks of settings read.
 _RESULT: dict[str, tuple[Any, str]] = {
@@ -154,8 +154,8 @@ class Store:
             changes = _changed_defaults(cell, result["model"].get("options", {}))
         if changes:
             raise ValueError(
-                f"{self.result_path(cell.key)} was made with other settings "
-                f"({'; '.join(changes)}): remove it, or give another folder with --results"
+                f"{self.result_path(cell.key)} has other settings "
+                f"({'; '.join(changes)}): remove it, or choose another folder with --results"
             )
 
     def note(self, text: str) -> None:
@@ -217,11 +217,11 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     if not 0 <= values["accuracy"] <= 1:
         raise ValueError(f"{path}: 'accuracy' is {values['accuracy']!r}, must be in [0, 1]")
     if not all(isinstance(note, str) for note in values["notes"]):
-        raise ValueError(f"{path}: 'notes' must be a list of texts")
+        raise ValueError(f"{path}: 'notes' must be a list of strings")
     if not isinstance(values["model"].get("options", {}), dict):
         raise ValueError(f"{path}: 'model.options' must be an object")
     if not isinstance(values["config"]["model"].get("name", ""), str):
-        raise ValueError(f"{path}: 'config.model.name' must be a text")
+        raise ValueError(f"{path}: 'config.model.name' must be a string")
     for name, kinds in _OPTIONAL.items():
         if name in values:
             check_keys(path, values, kinds)

@@ -23,9 +23,9 @@ class Summary:
     elsewhere: int = 0
 
     def in_words(self) -> str:
-        parts = [f"{self.done} cells done now, {self.done_before} before"]
+        parts = [f"{self.done} cells finished now, {self.done_before} earlier"]
         if self.elsewhere:
-            parts.append(f"{self.elsewhere} in the hands of another runner")
+            parts.append(f"{self.elsewhere} running in other processes")
         if self.failed:
             parts.append(f"{len(self.failed)} failed")
         return ", ".join(parts)

@@ -1,6 +1,6 @@
 """The command line `besselnet`, which needs the extra `train`.
 
-`Program` and `Command` are for further programs of the same manners.
+Use `Program` and `Command` to build other command lines with the same behaviour.
 """
 
 import sys
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 __all__ = ["Command", "Program", "main", "program"]
 
 _COMMANDS = {
-    "demo": ("_train", "demo", "Start here: train on upright digits, test on rotated ones."),
-    "new": ("_data", "new", "Look at your images, and at what would be trained."),
+    "demo": ("_train", "demo", "Start here: train on upright digits, test on rotated digits."),
+    "new": ("_data", "new", "Check your images and preview the training."),
     "train": ("_train", "train", "Train a network on a data set or a folder of images."),
     "evaluate": (
         "_train",
         "evaluate",
-        "Test a trained network: upright, rotated, corrupted, attacked.",
+        "Test a trained network; also on rotated or corrupted images.",
     ),
-    "predict": ("_predict", "predict", "Name the class of image files."),
-    "inspect": ("_train", "inspect", "Show what a trained network is, costs and keeps."),
-    "play": ("_play", "play", "Rotate images in your browser and watch networks answer."),
-    "export": ("_export", "export", "Write a trained network as ONNX or plain PyTorch."),
-    "data": ("_data", "app", "List, fetch and look at data sets."),
-    "models": ("_models", "models", "List the networks, or describe one."),
-    "info": ("_info", "info", "Show the kernel in use and why, versions, devices."),
+    "predict": ("_predict", "predict", "Predict the class of image files."),
+    "inspect": ("_train", "inspect", "Show the size, cost and equivariance of a trained network."),
+    "play": ("_play", "play", "Rotate images in your browser and watch the predictions."),
+    "export": ("_export", "export", "Export a trained network to ONNX or plain PyTorch."),
+    "data": ("_data", "app", "List, download and view data sets."),
+    "models": ("_models", "models", "List the networks or describe one."),
+    "info": ("_info", "info", "Show the native kernel, package versions and devices."),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run `besselnet` and end the process with its exit code."""
+    """Run `besselnet` and exit the process with its exit code."""
     try:
         besselnet = program()
     except ImportError as error:
         print(
-            f"besselnet: the command line needs a package that is missing ({error}); "
+            f"besselnet: the command line needs a missing package ({error}); "
             "install it with: pip install 'besselnet[train]'",
             file=sys.stderr,
         )
@@ -48,19 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def program() -> "Program":
-    """The program `besselnet` with all its commands."""
+    """Return the program `besselnet` with all its commands."""
     from besselnet.cli._program import Command, Program
 
     commands = {
         name: Command(f"besselnet.cli.{module}", attribute, text)
         for name, (module, attribute, text) in _COMMANDS.items()
     }
-    about = "Image recognition that does not depend on how the image is rotated."
+    about = "Rotation-equivariant image recognition with PyTorch."
     return Program("besselnet", __version__, about, commands)
 
 
 def __getattr__(name: str) -> Any:
-    """`Command` and `Program` when they are first used: they need typer."""
+    """Import `Command` and `Program` on first use, because they need typer."""
     if name in ("Command", "Program"):
         from besselnet.cli import _program
 

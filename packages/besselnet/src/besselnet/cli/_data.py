@@ -1,4 +1,4 @@
-"""`besselnet data`: which data sets there are, getting them, looking at them; and `besselnet new`."""
+"""`besselnet data`: list, download and view data sets; and `besselnet new`."""
 
 import json
 import shlex
@@ -29,14 +29,14 @@ _LABELS: dict[Task, str] = {
 # Classes that a table has a line for.
 _MOST_ROWS = 30
 
-app = typer.Typer(no_args_is_help=True, help="List, download and look at data sets.")
+app = typer.Typer(no_args_is_help=True, help="List, download and view data sets.")
 
 
 @app.command("list")
 def list_command(
     as_json: Json = False,
 ) -> None:
-    """List the data sets, and whether their files are here.
+    """List the data sets and show which are downloaded.
 
     Examples:
 
@@ -71,12 +71,12 @@ def list_command(
 
 @app.command("fetch")
 def fetch_command(
-    names: Annotated[list[str], typer.Argument(help="Data sets to download, by name.")],
+    names: Annotated[list[str], typer.Argument(help="Names of data sets.")],
 ) -> None:
-    """Download data sets, or check what is there.
+    """Download data sets, or verify existing downloads.
 
-    They go into the cache folder (the environment variable BESSELNET_DATA names another). Interrupted
-    downloads continue where they stopped.
+    Files are stored in the cache folder; the environment variable BESSELNET_DATA sets another one.
+    Interrupted downloads continue where they stopped.
 
     Examples:
 
@@ -90,30 +90,31 @@ def fetch_command(
 @app.command("show")
 def show_command(
     data: Annotated[
-        str, typer.Argument(help="A data set by name, a folder, an .npz or a .csv file.")
+        str, typer.Argument(help="Name of a data set, a folder, or an .npz or .csv file.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="PNG file to write.")],
     root: Annotated[
-        Path | None, typer.Option(help="Folder or file with the published files of a named set.")
+        Path | None, typer.Option(help="Folder or file with the files of a published data set.")
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(min=1, max=LARGEST_SIDE, help="Resize to this many pixels.")
+        int | None,
+        typer.Option(min=1, max=LARGEST_SIDE, help="Resize images to this size in pixels."),
     ] = None,
-    part: Annotated[str, typer.Option(help="train, val or test.")] = "train",
-    per_class: Annotated[int, typer.Option(min=1, max=100, help="Images of each class.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of images.")] = 0,
+    part: Annotated[str, typer.Option(help="Split to show: train, val or test.")] = "train",
+    per_class: Annotated[int, typer.Option(min=1, max=100, help="Images per class.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for choosing the images.")] = 0,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="OPTION=VALUE",
-            help="An option of the data set; may be given many times.",
+            help="Option of the data set. Can be repeated.",
         ),
     ] = None,
 ) -> None:
-    """Draw a contact sheet: random images of every class, a row each.
+    """Draw a contact sheet with one row of random images per class.
 
-    Images with masks are shown with them, images with values from the smallest to the largest.
+    Images with masks are shown with their masks. Images with values are sorted by value.
 
     Examples:
 
@@ -138,29 +139,28 @@ def new(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A folder of images, an .npz or a .csv file, or a data set by name.",
+            help="A folder of images, an .npz or .csv file, or the name of a data set.",
         ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="The contact sheet; DATA-contact-sheet.png here unless given."
+            "--output", "-o", help="Contact sheet to write. Default: DATA-contact-sheet.png."
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Network (`besselnet models`); as `train` unless given.")
+        str | None, typer.Option(help="Network (see `besselnet models`). Default: as for `train`.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of `train`; may be given many times."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting of `train`. Can be repeated."),
     ] = None,
 ) -> None:
-    """Show what besselnet understands of your images, before anything is trained.
+    """Check how besselnet reads your images and preview the training.
 
-    Prints the classes, how the images are divided, what `besselnet train` would do with them and why, and
-    how long that takes on this machine. Draws a contact sheet. The last line is the command to train.
+    Prints the classes, the train/val/test split, the settings that `besselnet train` would choose and why,
+    and the estimated training time on this machine. Draws a contact sheet. Nothing is trained; the last
+    line is the command that trains.
 
     Examples:
 

@@ -33,29 +33,31 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="onnx; torch-export (.pt2); plain (a Python file that needs torch alone); or folder "
-            "(weights, config and model card, for `from_pretrained` and the hub)."
+            help="Format: onnx; torch-export (.pt2); plain (a Python file that needs only torch); or "
+            "folder (weights, config and model card, for `from_pretrained` and the Hugging Face Hub)."
         ),
     ] = "onnx",
     out: Annotated[
         Path | None,
-        typer.Option(help="The file (or folder); RUN/model.onnx, .pt2 or .py, or RUN/pretrained."),
+        typer.Option(
+            help="File or folder to write. Default: RUN/model.onnx, .pt2 or .py, or RUN/pretrained."
+        ),
     ] = None,
     int8: Annotated[
-        bool, typer.Option("--int8", help="With onnx: 8-bit weights and activations.")
+        bool, typer.Option("--int8", help="With onnx: quantise weights and activations to 8 bits.")
     ] = False,
     maps: Annotated[
-        bool, typer.Option("--maps", help="With onnx: feature maps as further outputs.")
+        bool, typer.Option("--maps", help="With onnx: add the feature maps as outputs.")
     ] = False,
     bound: Annotated[
-        float, typer.Option(help="How far the logits may differ from PyTorch's.")
+        float, typer.Option(help="Maximum difference from the logits of PyTorch.")
     ] = BOUND,
 ) -> None:
-    """Write a trained network so that it runs elsewhere.
+    """Export a trained network to ONNX, torch.export or plain PyTorch.
 
-    The file takes every batch and image size. It is compared with the network on random images and on those
-    of the run (validation images, if there are some); if the logits differ by more than the bound, nothing is
-    written.
+    The exported file accepts any batch size, and any image size that the network accepts. Its logits are
+    compared with those of the network, on random images and on images of the run (validation images if
+    available). If they differ by more than --bound, nothing is written.
 
     Examples:
 
@@ -69,15 +71,15 @@ def export(
     """
     check_choice("--to", to, (*TARGETS, FOLDER))
     if int8 and to != "onnx":
-        raise ValueError(f"--int8 is for --to onnx, not for --to {to}")
+        raise ValueError(f"--int8 requires --to onnx, not --to {to}")
     if maps and (to != "onnx" or int8):
-        raise ValueError("--maps is for --to onnx, without --int8")
+        raise ValueError("--maps requires --to onnx, without --int8")
     place = out or run_folder / ("pretrained" if to == FOLDER else f"model{SUFFIXES[to]}")
     # Before it is waited for: a run that is none, or is not finished, gets no lock beside it.
     run = training.load_run(run_folder)
     if to != FOLDER and run.task in ("regress", "multilabel"):
         raise ValueError(
-            f"{run_folder} has learned {run.learned.labels}: must be exported with --to {FOLDER}"
+            f"{run_folder} predicts {run.learned.labels}: export it with --to {FOLDER}"
         )
     with hold_output(place):
         _write(run, place, to, int8, maps, bound)
@@ -105,7 +107,10 @@ def _write(run: training.Run, place: Path, to: str, int8: bool, maps: bool, boun
         bound=bound,
     )
     if whose is not None:
-        typer.echo(f"no images of the run ({whose}): compared on random ones alone", err=True)
+        typer.echo(
+            f"images of the run are not available ({whose}): compared on random images only",
+            err=True,
+        )
     _show(report, bound, run.image_size, f"{len(images)} {'random' if whose else 'real'} images")
 
 
@@ -141,7 +146,7 @@ def _show(report: ExportReport, bound: float, image_size: int, images: str) -> N
     for file in report.files:
         typer.echo(f"wrote {file} ({file.stat().st_size / 1000:,.0f} kB)")
     sizes = "any image size" if report.any_size else f"images of {image_size} x {image_size} pixels"
-    typer.echo(f"takes any batch and {sizes}")
+    typer.echo(f"accepts any batch size and {sizes}")
     if report.forms:
         forms = ", ".join(f"{count} {form}" for form, count in sorted(report.forms.items()))
         typer.echo(f"Bessel convolutions: {forms}")
@@ -149,6 +154,6 @@ def _show(report: ExportReport, bound: float, image_size: int, images: str) -> N
         typer.echo(f"differs from PyTorch by {value:.1e} on {kind} (bound {bound:.0e})")
     if report.int8_agreement is not None:
         typer.echo(
-            f"int8: ranges taken from {images}; on them the same class as PyTorch for "
-            f"{report.int8_agreement:.1%}, logits differ by {report.int8_difference:.2f}"
+            f"int8: calibrated on {images}; {report.int8_agreement:.1%} of them get the same class as in "
+            f"PyTorch, logits differ by {report.int8_difference:.2f}"
         )

@@ -1,4 +1,4 @@
-"""`besselnet info`: which kernel is used and why, versions, devices."""
+"""`besselnet info`: the native kernel, package versions and devices."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from besselnet.train import describe_environment
 
 
 def info(as_json: Json = False) -> None:
-    """Show which kernel computes the layers and why, the versions of all packages, and the devices.
+    """Show which kernel is used and why, package versions and devices.
 
     Examples:
 

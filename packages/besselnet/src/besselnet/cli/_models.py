@@ -1,4 +1,4 @@
-"""`besselnet models`: list the networks, describe one, or measure how fast they are."""
+"""`besselnet models`: list the networks, describe one, or measure their speed."""
 
 import dataclasses
 import json
@@ -29,18 +29,16 @@ BATCH_SIZE = 16
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="A model to describe, or a pattern such as 'bcnn*' to list."),
+        typer.Argument(help="Model to describe, or a pattern such as 'bcnn*' to list."),
     ] = None,
     in_channels: Annotated[
         int | None,
-        typer.Option(min=1, max=1024, help="Channels of the images; 1, or 3 with --speed."),
+        typer.Option(min=1, max=1024, help="Image channels. Default: 1, or 3 with --speed."),
     ] = None,
     num_classes: Annotated[int, typer.Option(min=0, max=100_000, help="Number of classes.")] = 10,
-    image_size: Annotated[
-        int, typer.Option(min=1, max=512, help="Side of the images in pixels.")
-    ] = 28,
+    image_size: Annotated[int, typer.Option(min=1, max=512, help="Image size in pixels.")] = 28,
     speed: Annotated[
-        bool, typer.Option("--speed", help="Measure images per second on this machine's CPU.")
+        bool, typer.Option("--speed", help="Measure images per second on the CPU of this machine.")
     ] = False,
     sizes: Annotated[
         list[int] | None,
@@ -48,23 +46,23 @@ def models(
             "--size",
             min=1,
             max=512,
-            help="With --speed: side of the images, 64 unless given; may be given many times.",
+            help="With --speed: image size in pixels. Can be repeated. Default: 64.",
         ),
     ] = None,
     patterns: Annotated[
         list[str] | None,
         typer.Option(
             "--model",
-            help="With --speed: a model, or a pattern such as 'bcnn*'; may be given many times.",
+            help="With --speed: model, or a pattern such as 'bcnn*'. Can be repeated.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the networks with their number of parameters, or describe one of them.
+    """List the networks with their number of parameters, or describe one network.
 
-    With --speed, measure how many images per second they train on and predict, in batches of 16,
-    beside resnet18. The networks take turns, and the best of several rounds counts. "kept" is the
-    memory that the forward pass of a training step keeps for the backward pass.
+    With --speed, measure training and prediction in images per second, in batches of 16, and compare
+    with resnet18. The networks take turns, and the best of several rounds counts. "kept" is the
+    activation memory that the forward pass keeps for the backward pass.
 
     Examples:
 
@@ -77,7 +75,7 @@ def models(
         besselnet models --speed --model besselnet_small --json
     """
     if not speed and (sizes or patterns):
-        raise ValueError("--size and --model are for --speed")
+        raise ValueError("--size and --model require --speed")
     images: dict[str, Any] = {"in_channels": in_channels or 1, "num_classes": num_classes}
     if speed:
         chosen = [*([name] if name else []), *(patterns or [])] or _of_images(MEASURED)
@@ -130,7 +128,7 @@ def _list(pattern: str, images: dict[str, Any], as_json: bool) -> None:
     table.add_column("name", no_wrap=True)
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("symmetry", min_width=8)
-    table.add_column("what it is", min_width=12)
+    table.add_column("description", min_width=12)
     for row in rows:
         count = "not built" if row["not_built"] else f"{row['parameters']:,}"
         table.add_row(*map(escape, (row["name"], count, row["symmetry"], row["summary"])))
@@ -180,7 +178,7 @@ def _measure(names: list[str], sizes: list[int], images: dict[str, Any], as_json
 
 def _print_speeds(title: str, rows: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False, title=f"\n{title}", title_justify="left")
-    table.caption = f"time: for an image, {BASELINE} = 1"
+    table.caption = f"time: per image, relative to {BASELINE}"
     table.add_column("name", no_wrap=True)
     heads = ("parameters", "train\nimages/s", "time", "predict\nimages/s", "time", "kept\nMB")
     for head in heads:
@@ -207,12 +205,12 @@ def _describe(name: str, images: dict[str, Any], as_json: bool) -> None:
     size = model.image_size
     lines = {
         model.name: model.summary,
-        "answers": "one for each pixel" if model.answers == "pixels" else "one for each image",
+        "predictions": "one per pixel" if model.answers == "pixels" else "one per image",
         "symmetry": model.symmetry,
         "exactness": model.exactness,
         "input sizes": model.sizes,
         "options": options or "none",
-        "training": training or "the usual settings",
+        "training": training or "default settings",
         "built for": f"{model.in_channels} x {size} x {size}, {model.num_classes} classes",
         "parameters": f"{model.parameters:,}",
         "multiply-adds": f"{model.multiply_adds:,} per image",

@@ -19,27 +19,27 @@ def play(
     run_folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN]", help="Folder that `train` filled, to play with its network."
+            metavar="[RUN]", help="Run folder of `besselnet train`, to try its network."
         ),
     ] = None,
     images: Annotated[
         list[Path] | None,
         typer.Option(
-            help="With RUN: image files or a folder to review, in place of its own images."
+            help="With RUN: image files or a folder to review instead of the images of the run."
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of the page; 0 for any that is free.")
+        int, typer.Option(min=0, max=65535, help="Port of the web page; 0 for any free port.")
     ] = 8765,
 ) -> None:
-    """Rotate images in your browser and watch networks answer.
+    """Rotate images in your browser and watch the predictions.
 
-    Draw a digit, or open an image, and rotate it. A rotation-equivariant network and a plain CNN answer side
-    by side, with their feature maps. With RUN, the page also shows the images that its network is least sure
-    of or got wrong: look at filters and saliency, rotate the images, and label them.
+    Draw a digit or open an image, then rotate it. The page compares a rotation-equivariant network with a
+    plain CNN and shows their feature maps. With RUN, it also shows the images that the network is least
+    sure of or got wrong. View filters and saliency maps, rotate the images and label them.
 
-    The networks run in the browser. The page is for this machine alone (127.0.0.1), and Ctrl-C ends it. The
-    first time, it downloads onnxruntime-web (33 MB); after that it works without a connection.
+    The networks run in the browser. Only this machine can open the page (127.0.0.1). Stop it with Ctrl-C.
+    The first call downloads onnxruntime-web (33 MB); later calls work offline.
 
     Examples:
 
@@ -50,7 +50,7 @@ def play(
         besselnet play runs/photos --images new/
     """
     if images and run_folder is None:
-        raise ValueError("--images is for a RUN")
+        raise ValueError("--images requires a RUN")
     for path in images or ():
         if not path.exists():
             raise ValueError(f"{path}: no such file or folder")
@@ -62,10 +62,10 @@ def play(
             typer.echo(f"preparing {run_folder}", err=True)
             files |= page_files(run_files(run, images or ()))
         if not runtime_is_kept():
-            typer.echo("fetching onnxruntime-web from the npm registry, once", err=True)
+            typer.echo("downloading onnxruntime-web from the npm registry (once)", err=True)
         files |= {f"runtime/{name}": path for name, path in runtime_files().items()}
-        typer.echo(f"open {server.address} in a browser; Ctrl-C ends it")
+        typer.echo(f"open {server.address} in a browser; stop with Ctrl-C")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("the playground has ended") from None
+            raise KeyboardInterrupt("playground stopped") from None

@@ -1,4 +1,4 @@
-"""`besselnet predict`: with a run, or with an ONNX file and no torch."""
+"""`besselnet predict`: with a run, or with an ONNX file and without torch."""
 
 import io
 import signal
@@ -22,7 +22,7 @@ Rows = Iterable[dict[str, Any]]
 def predict(
     network: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="Folder that `train` filled, or a file model.onnx."),
+        typer.Argument(metavar="RUN", help="Run folder of `besselnet train`, or an .onnx file."),
     ],
     images: Annotated[
         list[str],
@@ -35,87 +35,88 @@ def predict(
     ] = None,
     raw_csv: Annotated[
         bool,
-        typer.Option("--raw-csv", help="Text that begins with =, +, - or @ as it is in CSV."),
+        typer.Option("--raw-csv", help="Do not escape text in CSV that starts with =, +, - or @."),
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Images in memory at a time.")] = 64,
+    batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 64,
     max_pixels: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Pixels that an image may have; as in the training, or 50 million."
+            min=1, help="Maximum pixels per image. Default: as in training, or 50 million."
         ),
     ] = None,
     coverage: Coverage = None,
     error_rate: ErrorRate = None,
-    out: Annotated[Path | None, typer.Option(help="Masks: the folder to write to.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Masks: output folder.")] = None,
     overlay: Annotated[
-        bool, typer.Option("--overlay", help="Masks: also on their images.")
+        bool, typer.Option("--overlay", help="Masks: also write overlays on the images.")
     ] = False,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Masks: also a map for each class, 16 bits.")
+        bool, typer.Option("--probabilities", help="Masks: also write 16-bit probability maps.")
     ] = False,
     instances: Annotated[
         str | None,
-        typer.Option(help="Masks: also single objects, by `components` or `watershed`."),
+        typer.Option(help="Masks: also separate objects, by `components` or `watershed`."),
     ] = None,
     least_area: Annotated[
-        int | None, typer.Option(help="Masks: pixels of the smallest object; 1.")
+        int | None, typer.Option(help="Masks: minimum object area in pixels. Default: 1.")
     ] = None,
     tile: Annotated[
-        int | None, typer.Option(help="Masks: larger images go in tiles of this side; 512.")
+        int | None, typer.Option(help="Masks: tile size for larger images. Default: 512.")
     ] = None,
     features: Annotated[
-        bool, typer.Option("--features", help="Also what the last layer of the network takes.")
+        bool, typer.Option("--features", help="Also write embeddings: the input of the last layer.")
     ] = False,
     to: Annotated[
-        Path | None, typer.Option(help="Write files of rows, and masks, to this folder.")
+        Path | None, typer.Option(help="Write the rows (and masks) to files in this folder.")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="With --to: csv, jsonl or parquet; csv.")
+        str | None, typer.Option("--format", help="With --to: csv, jsonl or parquet. Default: csv.")
     ] = None,
     rows_per_file: Annotated[
-        int | None, typer.Option(help="With --to: rows in a file; 10000. Archives have their own.")
+        int | None,
+        typer.Option(help="With --to: rows per file; each archive has its own. Default: 10000."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="With --to: go on where an earlier call stopped.")
+        bool, typer.Option("--resume", help="With --to: continue an interrupted call.")
     ] = False,
     shard: Annotated[
-        str | None, typer.Option(help="With --to: do one share of the files, such as 3/16.")
+        str | None, typer.Option(help="With --to: process only one part, such as 3/16.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes, or workers of the cluster; one a core.")
+        int | None, typer.Option(help="Worker processes, or Ray workers. Default: one per core.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="With --to: address of a Ray cluster that does the work.")
+        str | None, typer.Option(help="With --to: address of a Ray cluster to run on.")
     ] = None,
     gpus: Annotated[
-        float | None, typer.Option(help="With --cluster: GPUs of each worker; 0.")
+        float | None, typer.Option(help="With --cluster: GPUs per worker. Default: 0.")
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Name the class of image files, or write their masks: one row for each file.
+    """Predict the class of image files, or write their masks.
 
-    Rows go to standard output as CSV, or to a file with --csv, or to standard output as one JSON object a
-    line with --json. Files that cannot be read have a row, too, with the reason under "error". In CSV an
-    apostrophe goes before text that a spreadsheet would take for a formula, unless --raw-csv. An .onnx file
-    that `besselnet export` wrote needs onnxruntime, and no torch.
+    The output has one row per image: CSV on standard output, or one JSON object per line with --json.
+    --csv writes the rows to a file. If an image cannot be read, its row gives the reason under "error". CSV
+    text that a spreadsheet would read as a formula is escaped with an apostrophe; --raw-csv turns this off.
+    An .onnx file of `besselnet export` needs onnxruntime but not torch.
 
-    What a row has depends on the task of the run: the class and its probability; the values; the labels and
-    the probability of each; or the mask file and the share of each class.
+    The columns depend on the task of the run: the class and its probability; the values; the labels and
+    the probability of each; or the mask file and the fraction of pixels in each class.
 
-    Where there were validation images, a class is sure ("yes"), or "unsure" because its probability is too
-    low, or "unlike" because the image is unlike the training images. "set" has all classes that it may be.
+    If the run had validation images, the column "sure" is "yes", "unsure" (the probability is too low) or
+    "unlike" (the image is unlike the training images). "set" lists all plausible classes.
 
-    Masks are PNG files in the folder masks of --out; with --instances, objects are numbered in the folder
-    instances and measured in measures.csv.
+    Masks are PNG files in the subfolder "masks" of --out. With --instances, the subfolder "instances" has
+    the object number of each pixel, and measures.csv has one row per object.
 
-    IMAGES are image files; folders; quoted patterns ("new/*.png"); .txt files with a path on each line; tar
-    archives in the layout of WebDataset; arrays in .npz, HDF5 or Zarr files (FILE#KEY); or addresses of all
-    these (s3://...), with the extra `remote`.
+    IMAGES are image files; folders; quoted patterns ("new/*.png"); .txt files with one path per line; tar
+    archives in WebDataset layout; arrays in .npz, HDF5 or Zarr files (FILE#KEY); or URLs of any of these
+    (s3://...), which need the extra `remote`.
 
-    For very many images, --to FOLDER writes files of rows that appear whole: --resume goes on after a kill
-    with bit-identical results, --shard divides the work among the jobs of a batch system, and --cluster
-    gives it to an existing Ray cluster.
+    For many images, --to FOLDER writes files of rows; a file appears when it is complete. After an
+    interruption, --resume continues with bit-identical results. --shard splits the work into jobs for a
+    batch system, and --cluster runs it on an existing Ray cluster.
 
     Examples:
 
@@ -155,13 +156,13 @@ def predict(
         "gpus": gpus,
     }
     if to is None:
-        _refuse(parts, "goes with --to, a folder for files of rows")
-    unsure = f"needs to know when answers are sure, and {network} does not"
+        _refuse(parts, "requires --to, a folder for files of rows")
+    unsure = f"requires a classification run with validation images, not {network}"
     total: int | None
     rows: Rows
     progress: Any = nullcontext()
     if network.suffix == ".onnx":
-        _refuse({"to": to, **many}, f"needs a run, and {network} is an exported network")
+        _refuse({"to": to, **many}, f"requires a run folder, and {network} is an exported network")
         _refuse(promises, unsure)
         paths, total = _plain_paths(images)
         columns, rows = _onnx_rows(network, paths, device, out, how, masks, raw_csv)
@@ -171,14 +172,17 @@ def predict(
 
         check_sources(images)
         if to is not None:
-            _refuse({"csv": csv_file, "json": as_json or None, "out": out}, "does not go with --to")
+            _refuse(
+                {"csv": csv_file, "json": as_json or None, "out": out},
+                "cannot be combined with --to",
+            )
             _predict_to_folder(
                 network, images, to, device, how | promises, masks, many | parts, raw_csv
             )
             return
         run = training.load_run(network, device=device)
         if run.task == "segment":
-            _refuse(many, "goes with --to, a folder for files of rows and masks")
+            _refuse(many, "requires --to, a folder for files of rows and masks")
             _refuse(promises, unsure)
             folder = _folder(network, out)
             paths, total = _plain_paths(images)
@@ -229,10 +233,12 @@ def _predict_to_folder(
                 run, images, folder, **how, **masks, **options, raw_csv=raw_csv, progress=log
             )
         except KeyboardInterrupt:
-            text = f"stopped: `--to {folder} --resume` continues"
+            text = f"stopped; continue with --to {folder} --resume"
             raise training.Interrupted(text, signal.SIGINT) from None
     if done.skipped:
-        typer.echo(f"{counted(done.skipped, 'file')} of rows had been written before", err=True)
+        typer.echo(
+            f"skipped {counted(done.skipped, 'file')} of rows written by earlier calls", err=True
+        )
     _say_what_was_done(done.images, done.failures, [folder])
 
 
@@ -286,7 +292,7 @@ def _check_some(total: int | None, images: list[str]) -> None:
 def _say_what_was_done(images: int, failures: int, places: list[Path | None]) -> None:
     written = [str(place) for place in places if place is not None]
     where = f", written to {' and '.join(written)}" if written else ""
-    trouble = f", {failures} of them with an error" if failures else ""
+    trouble = f", {failures} with an error" if failures else ""
     typer.echo(f"{counted(images, 'image')}{trouble}{where}", err=True)
 
 
@@ -298,7 +304,7 @@ def _class_rows(predictions: Iterable[Any]) -> Iterator[dict[str, Any]]:
 
 def _folder(network: Path, out: Path | None) -> Path:
     if out is None:
-        raise ValueError(f"{network} gives masks: name a folder for them with --out")
+        raise ValueError(f"{network} predicts masks: give an output folder with --out")
     return out
 
 
@@ -313,7 +319,7 @@ def _refuse_masks(network: Path, out: Path | None, masks: dict[str, Any]) -> Non
     names = [*(["out"] if out else []), *masks]
     if names:
         option = {"overlays": "overlay"}.get(names[0], names[0]).replace("_", "-")
-        raise ValueError(f"{network} gives no masks: leave --{option} out")
+        raise ValueError(f"{network} predicts no masks: remove --{option}")
 
 
 @contextmanager

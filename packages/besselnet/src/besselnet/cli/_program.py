@@ -1,6 +1,6 @@
-"""A command line whose commands are loaded only when they are called.
+"""A command line that imports a command only when it is called.
 
-A user's mistake ends in one line and exit code 2, Ctrl-C in 130; anything else is a defect and shows
+A user error prints one line and exits with code 2, Ctrl-C with 130. Anything else is a bug and shows
 its traceback.
 """
 
@@ -20,25 +20,27 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 # Arguments that several commands have.
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `train` filled.")]
-Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `besselnet train`.")]
+Device = Annotated[str, typer.Option(help="auto (a GPU if available), cpu, cuda, cuda:1 or mps.")]
 Coverage = Annotated[
     float | None,
     typer.Option(
-        help="Classes: share of images whose set has the right class, and that are not called unlike; 0.95."
+        help="Classification: share of images whose prediction set has the true class, and share not "
+        'flagged as "unlike". Default: 0.95.'
     ),
 ]
 ErrorRate = Annotated[
     float | None,
     typer.Option(
-        help="Classes: share of sure answers that is wrong at most; 0.05, else 0.1, else 0.2."
+        help="Classification: maximum error rate of sure predictions. Default: the first of 0.05, 0.1 "
+        "and 0.2 that the validation images can guarantee."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 class Command(NamedTuple):
-    """Where a command lives: a function, or a typer app, in a module."""
+    """Location of a command: a function or a typer app in a module."""
 
     module: str
     attribute: str
@@ -53,14 +55,14 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 @dataclass(frozen=True)
 class Program:
-    """A program of several commands.
+    """A program with several commands.
 
     Attributes:
-        name: what the user types.
-        version: what `--version` shows.
-        about: one sentence for `--help`.
-        commands: by name, in the order of `--help`.
-        install: what pip must install for all commands to work.
+        name: name of the executable.
+        version: version that `--version` shows.
+        about: description for `--help`, one sentence.
+        commands: commands by name, in the order of `--help`.
+        install: requirement that pip installs for all commands.
     """
 
     name: str
@@ -70,11 +72,11 @@ class Program:
     install: str = "besselnet[train]"
 
     def main(self, arguments: Sequence[str] | None = None) -> NoReturn:
-        """Run the command line and end the process with its exit code."""
+        """Run the command line and exit the process with its exit code."""
         raise SystemExit(self.run(list(sys.argv[1:] if arguments is None else arguments)))
 
     def run(self, arguments: list[str]) -> int:
-        """Run the command line; its exit code."""
+        """Run the command line and return its exit code."""
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Names of classes and files may hold what the terminal, or UTF-8, cannot.
             sys.stdout.reconfigure(errors="backslashreplace")
@@ -115,7 +117,7 @@ class Program:
         return 0
 
     def load(self, name: str) -> Any:
-        """A command itself."""
+        """Import a command and return it."""
         place = self.commands[name]
         found = getattr(importlib.import_module(place.module), place.attribute)
         # Inside an app of our own, so that commands do not offer to install completion each by itself.
@@ -149,9 +151,11 @@ class Program:
         @app.callback(invoke_without_command=True)
         def start(
             context: typer.Context,
-            version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+            version: Annotated[
+                bool, typer.Option("--version", help="Show the version and exit.")
+            ] = False,
             traceback: Annotated[
-                bool, typer.Option("--traceback", help="Show where in the program an error arose.")
+                bool, typer.Option("--traceback", help="Show the traceback of an error.")
             ] = False,
         ) -> None:
             if version:

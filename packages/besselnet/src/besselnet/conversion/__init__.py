@@ -1,4 +1,4 @@
-"""``besselnet.convert``: an existing network made equivariant, layer by layer, and what it says about it."""
+"""``besselnet.convert``: make an existing network rotation-equivariant, with a report on the result."""
 
 from besselnet.conversion._layers import REPAIRS
 from besselnet.conversion._network import convert, convert_with_report

@@ -1,9 +1,9 @@
-"""Which steps of a network do not rotate with their input? Found by running it, one step at a time.
+"""Find the steps of a network whose output does not rotate with their input.
 
-Every layer, and every function that a ``forward`` calls on maps, is given its own input again, rotated by
-90 degrees: what comes out must be the rotated output. So each step is judged alone, on the very maps that
-it meets in the network, and nothing has to be known about the code around it. A step that passes may still
-drop samples without a blur, which disturbs the angles between: that is read from its settings.
+Every layer, and every function that a ``forward`` calls on feature maps, runs again on its own input,
+rotated by 90 degrees. Its output must be the rotated output. So each step is tested alone, on the maps that
+it gets in the network, without knowledge of the code around it. A step that passes may still drop samples
+without a blur, which causes aliasing at other angles. Its settings show that.
 """
 
 import copy
@@ -29,12 +29,12 @@ _LAYOUT = {"permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"
 _FLATTENING = {"flatten", "view", "reshape"}
 _COMBINING = {"add", "mul", "sub", "div", "cat", "concat", "where", "lerp", "addcmul"}
 _WHY = {
-    "conv2d": "a plain convolution with weights of its own; as an nn.Conv2d it can be converted",
-    "conv_transpose2d": "a transposed convolution; as an nn.ConvTranspose2d it can be repaired",
-    "max_pool2d": "its windows are not centred on the maps; as an nn.MaxPool2d it can be repaired",
-    "avg_pool2d": "its windows are not centred on the maps; as an nn.AvgPool2d it can be repaired",
-    "interpolate": "its samples are not centred on the maps; mode='bilinear' is",
-    "__getitem__": "the samples that it takes are not centred on the maps",
+    "conv2d": "a plain convolution with its own weights; convert can replace it if it is an nn.Conv2d",
+    "conv_transpose2d": "a transposed convolution; it can be repaired if it is an nn.ConvTranspose2d",
+    "max_pool2d": "its windows are not centred on the maps; it can be repaired if it is an nn.MaxPool2d",
+    "avg_pool2d": "its windows are not centred on the maps; it can be repaired if it is an nn.AvgPool2d",
+    "interpolate": "its samples are not centred on the maps; use mode='bilinear'",
+    "__getitem__": "its samples are not centred on the maps",
     "pad": "the sides are padded differently",
     "pixel_shuffle": "channels become positions",
     "unfold": "positions become channels",
@@ -44,10 +44,10 @@ Turn = Callable[[Tensor], Tensor]
 
 
 def find_faults(model: nn.Module, images: Tensor, *, mirror: bool) -> tuple[list[Fault], list[str]]:
-    """The steps of `model` that disturb quarter turns (and mirroring) of `images`, or the angles between.
+    """Find the steps of `model` that break equivariance to quarter turns (and mirroring) or to other angles.
 
-    Returns the faults in the order of execution, and notes on what could not be judged. A copy of the model
-    is run, in evaluation mode and without gradients.
+    Returns the faults in the order of execution, and notes on steps that could not be tested. It runs a copy
+    of the model in eval mode, without gradients.
     """
     model = copy.deepcopy(model).requires_grad_(False)
     # Parameters that differ from position to position often start as all ones or zeros.
@@ -212,7 +212,7 @@ class _Watch(TorchFunctionMode):
         return largest
 
     def _note(self, subject: str) -> None:
-        self.notes.append(f"{subject} was not judged step by step")
+        self.notes.append(f"{subject} was not tested step by step")
 
 
 def broken(name: str, step: Any, kind: str, size: tuple[int, int], error: float) -> Fault:
@@ -249,9 +249,9 @@ def layer_fault(layer: nn.Module, size: tuple[int, int]) -> tuple[str, str | Non
     if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
         return sliding_fault(layer, size) or "its windows are not centred", layer_repair(layer)
     if isinstance(layer, nn.LayerNorm):
-        return "scales each position by a weight of its own", None
+        return "has a separate weight for each position", None
     if isinstance(layer, nn.Upsample):
-        return "its samples are not centred on the maps; mode='bilinear' is", None
+        return "its samples are not centred on the maps; use mode='bilinear'", None
     kind = type(layer).__name__
     return f"the output of {kind}({layer.extra_repr()}) does not rotate with its input", None
 
@@ -265,7 +265,7 @@ def layer_repair(layer: nn.Module) -> str | None:
 
 
 def flattening(size: tuple[int, int]) -> str:
-    return f"makes inputs of the {size[0]} x {size[1]} positions of a map, and positions rotate"
+    return f"flattens the {size[0]} x {size[1]} positions of a map, which rotate with the image"
 
 
 def kept_share(layer: nn.Module, size: tuple[int, int], new_size: tuple[int, int]) -> float:
@@ -295,10 +295,12 @@ def kept_share_of_function(
     if kind in ("max_pool2d", "avg_pool2d"):
         twin = nn.MaxPool2d if kind == "max_pool2d" else nn.AvgPool2d
         layer = twin(argument(1, "kernel_size"), argument(2, "stride") or None)
-        return kept_share(layer, size, new_size), f"as an nn.{twin.__name__} it can be repaired"
+        return kept_share(
+            layer, size, new_size
+        ), f"it can be repaired if it is an nn.{twin.__name__}"
     if kind == "conv2d":
         stride = max(pair(argument(3, "stride") or 1))
-        return stride, "as an nn.Conv2d it can be converted"
+        return stride, "convert can replace it if it is an nn.Conv2d"
     if kind == "interpolate" and not argument(7, "antialias"):
         mode = argument(3, "mode") or "nearest"
         return shrinking(mode, size, new_size), "antialias=True blurs"

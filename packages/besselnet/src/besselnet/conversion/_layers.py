@@ -1,4 +1,4 @@
-"""One layer at a time: what takes its place in an equivariant network, or why it stays."""
+"""Replace single layers by equivariant ones, or explain why a layer is kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ _POOLS = (nn.MaxPool2d, nn.AvgPool2d)
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `convert`, checked; see there."""
+    """The checked options of `convert`."""
 
     image_size: int | None = None
     in_channels: int | None = None
@@ -70,7 +70,7 @@ class Options:
             check_count(f"kernel_size[{size}]", enlarged)
             if (enlarged - size) % 2:
                 raise ValueError(
-                    f"kernel_size={dict(self.kernel_size)}: {size} -> {enlarged} would move the "
+                    f"kernel_size={dict(self.kernel_size)}: {size} -> {enlarged} would shift the "
                     "centre by half a pixel; sizes must change by an even number"
                 )
 
@@ -100,7 +100,7 @@ class Options:
 
 
 def replacement(layer: nn.Module, options: Options) -> nn.Module | str | None:
-    """The layer that takes the place of `layer`, or why it stays, or None if it is not ours to replace."""
+    """Return the replacement of `layer`, or why it is kept, or None for other kinds of layers."""
     if isinstance(layer, nn.ConvTranspose2d):
         return _untransposed(layer, options)
     if isinstance(layer, nn.Conv2d):
@@ -125,9 +125,9 @@ def _bessel(conv: nn.Conv2d, options: Options) -> nn.Module | str:
     }
     if size == 1:
         if stride > 1 and not blur:
-            return f"1 x 1 with stride {stride}: only which samples it takes can break the symmetry"
+            return f"1 x 1 with stride {stride}: only its sampling grid can break the symmetry"
         if not blur:
-            return "1 x 1: equivariant as it is"
+            return "1 x 1: already equivariant"
         # Sampling first gives the same maps for a fraction of the work.
         padding = _padding(conv)
         point = nn.Conv2d(conv.in_channels, conv.out_channels, 1, padding=padding, **settings)
@@ -139,7 +139,7 @@ def _bessel(conv: nn.Conv2d, options: Options) -> nn.Module | str:
     # The padding grows with the kernel, so that maps keep their size.
     padding = _padding(conv) + (enlarged - size) // 2 * dilation
     if padding < 0:
-        return f"its padding cannot follow a kernel of {enlarged} instead of {size} pixels"
+        return f"its padding cannot be adapted to a kernel of {enlarged} instead of {size} pixels"
     new = options.conv(
         conv.in_channels,
         conv.out_channels,
@@ -198,19 +198,19 @@ def _obstacle(conv: nn.Conv2d | nn.ConvTranspose2d) -> str | None:
 
 
 def repaired_pool(pool: nn.Module) -> nn.Module | str | None:
-    """`BlurPool2d` with the same sizes in place of a max or average pooling with a stride."""
+    """Return the `BlurPool2d` that replaces a strided max or average pooling layer, with the same sizes."""
     stride, size = window_stride(pool), pair(pool.kernel_size)
     if stride == (1, 1):
         return None
     if stride[0] != stride[1] or size[0] != size[1]:
-        return "a pooling that does not treat rows and columns alike"
+        return "a pooling layer that does not treat rows and columns alike"
     if getattr(pool, "return_indices", False):
-        return "a max pooling that returns indices"
+        return "a max pooling layer that returns indices"
     sizes = range(size[0], size[0] + 4 * stride[0])
     for ceil_mode in (False, True):
         if all(_pooled(pool, n) == (n + ceil_mode * (stride[0] - 1)) // stride[0] for n in sizes):
             return BlurPool2d(stride[0], ceil_mode=ceil_mode)
-    return f"a pooling whose maps are not {stride[0]} times smaller"
+    return f"a pooling layer that does not shrink maps by its stride of {stride[0]}"
 
 
 def _pooled(pool: Any, size: int) -> int:

@@ -1,4 +1,4 @@
-"""``convert``: replace the layers of an existing network, and report on the result when asked."""
+"""``convert``: replace the layers of an existing network, optionally with a report."""
 
 import copy
 import difflib
@@ -39,32 +39,31 @@ def convert(
     repair: Sequence[str] | Literal["all"] = (),
     width: float = 1.0,
 ) -> nn.Module:
-    """An equivariant copy of a network of ``nn.Conv2d``.
+    """Return a rotation-equivariant copy of a network built from ``nn.Conv2d``.
 
     Each ``nn.Conv2d`` with a square kernel larger than one pixel becomes a ``BesselConv2d`` with the same
-    channels, stride, padding, dilation and groups. New layers start from random weights and running
-    averages of normalisation layers start anew: the copy is there to be trained. The model itself stays
-    as it is.
+    channels, stride, padding, dilation and groups. New layers have random weights, and the running averages
+    of normalisation layers are reset, so train the copy. The model itself is not modified.
 
     Args:
-        model: any module that takes images (N, C, H, W); its `forward` stays what it is.
-        image_size: side of the square images; needed by `width` and by the repair "flatten".
-        in_channels: of the images; by default those of the first layer.
+        model: any module that accepts images (N, C, H, W); its `forward` is unchanged.
+        image_size: side of the square images; required by `width` and by the repair "flatten".
+        in_channels: image channels. Default: those of the first layer.
         symmetry, cutoff, scales, response, sampling: as in `BesselConv2d`.
-        kernel_size: which kernel sizes become which, or the smallest size to use. A kernel of 3 pixels has
-            3 weights with the strong cut-off, one of 5 has 6. The padding grows with the kernel, so that
+        kernel_size: new kernel size for each old one, or the smallest size to use. With the strong cut-off,
+            a kernel of 3 pixels has 3 weights, one of 5 pixels has 6. The padding grows with the kernel, so
             maps keep their size; `{}` keeps all sizes.
-        keep: names of layers, or patterns such as "stem.*", that are left alone.
+        keep: names or patterns (such as "stem.*") of layers to leave unchanged.
         repair: what to fix, or "all". "stride": strided convolutions become convolutions followed by
-            `BlurPool2d` (at s x s the arithmetic). "pool": max and average poolings become `BlurPool2d`.
-            "padding": even kernels with padding "same" get one pixel more. "transpose": transposed
-            convolutions become a bilinear enlargement and a convolution. "flatten": maps are averaged
-            before they are flattened, and the linear layer behind gets fewer inputs.
-        width: factor on the numbers of channels between input and output; with the strong cut-off a layer
-            has about a quarter of the weights that it had, so 2 about restores the count. Other than 1, it
-            gives all layers new weights and needs `image_size`.
+            `BlurPool2d` (stride² times the arithmetic). "pool": max and average pooling become `BlurPool2d`.
+            "padding": even kernels with padding "same" become one pixel larger. "transpose": transposed
+            convolutions become bilinear upsampling and a convolution. "flatten": maps are averaged before
+            they are flattened, and the next linear layer gets fewer inputs.
+        width: multiplier for the number of channels between input and output. With the strong cut-off, a
+            layer has about a quarter of its former weights, so 2 about restores the number. Values other
+            than 1 reinitialise all layers and require `image_size`.
 
-    `convert_with_report` returns a report as well: what was changed, and what still breaks the symmetry.
+    `convert_with_report` also returns a report: what was changed, and what still breaks the symmetry.
 
     Example:
         >>> from torch import nn
@@ -89,12 +88,12 @@ def convert(
 
 
 def convert_with_report(model: nn.Module, **options: Any) -> tuple[nn.Module, ConversionReport]:
-    """As `convert`, with a report on what was changed and how equivariant the result is.
+    """Convert a network like `convert`, and report the changes and the equivariance of the result.
 
     Args:
         model: as in `convert`.
-        options: those of `convert`. With `image_size` the report says what still breaks the symmetry at
-            this size, and how equivariant the output is before and after.
+        options: options of `convert`. With `image_size`, the report lists what still breaks the symmetry at
+            this size, and the equivariance error of the output before and after.
 
     Returns:
         The new model and the report; `print(report)` shows it.
@@ -119,7 +118,7 @@ def convert_with_report(model: nn.Module, **options: Any) -> tuple[nn.Module, Co
         settled = copy.deepcopy(new)
         update_bn([images], settled)
         if len(run(new, images)) > 1:
-            notes.append("measured is the first of the outputs")
+            notes.append("the first of the outputs was measured")
         try:
             before, after = (
                 measure(m, images.shape[-1], images.shape[1], symmetry=symmetry)
@@ -161,7 +160,9 @@ def _convert(model: nn.Module, options: Options) -> _Conversion:
     new = copy.deepcopy(model)
     if options.width != 1:
         if images is None:
-            raise ValueError(f"width={options.width!r} with image_size=None: the size is needed")
+            raise ValueError(
+                f"width={options.width!r} with image_size=None: width requires image_size"
+            )
         widened(new, options.width, images)
     new, changes, kept = _replace_layers(model, new, options, kept_names)
     notes: list[str] = []
@@ -169,10 +170,12 @@ def _convert(model: nn.Module, options: Options) -> _Conversion:
         if images is not None:
             changes += mend_flatten(new, images)
         elif options.repair == "all":
-            notes.append("repair 'flatten' needs image_size: the size of the maps counts")
+            notes.append(
+                "repair 'flatten' requires image_size, because it depends on the size of the maps"
+            )
         else:
             raise ValueError(
-                f"repair={options.repair!r} with image_size=None: 'flatten' needs the size"
+                f"repair={options.repair!r} with image_size=None: 'flatten' requires image_size"
             )
     for layer in new.modules():
         if isinstance(layer, _NormBase):
@@ -195,7 +198,7 @@ def _replace_layers(
         found = replacement(layer, options)
         if isinstance(found, nn.Module) and (name in kept_names or id(layer) in shared):
             found = (
-                "kept as asked" if name in kept_names else "shares its weights with another layer"
+                "kept on request" if name in kept_names else "shares its weights with another layer"
             )
         if isinstance(found, str):
             kept.append(KeptLayer(name, type(layer).__name__, found))
@@ -229,7 +232,7 @@ def _probe_images(model: nn.Module, image_size: int, in_channels: int | None) ->
         run(model, images)
     except (RuntimeError, ValueError) as error:
         raise ValueError(
-            f"image_size={image_size} and in_channels={channels}: the model does not take such "
+            f"image_size={image_size} and in_channels={channels}: the model does not accept such "
             f"images ({error})"
         ) from error
     return images
@@ -239,9 +242,9 @@ def _check_model(model: object) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model={model!r}: must be an nn.Module")
     if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
-        raise ValueError("model has lazy layers without a shape yet: run it once on some images")
+        raise ValueError("model has uninitialised lazy layers: run it once on some images")
     if not any(isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) for layer in model.modules()):
-        raise ValueError("model has no nn.Conv2d: there is nothing to convert")
+        raise ValueError("model has no nn.Conv2d: nothing to convert")
 
 
 def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:

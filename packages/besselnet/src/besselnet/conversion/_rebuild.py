@@ -1,4 +1,4 @@
-"""Layers made anew with other numbers of inputs: the repair "flatten" and the factor on the width."""
+"""Rebuild layers with other numbers of inputs: for the repair "flatten" and for `width`."""
 
 import inspect
 from collections.abc import Callable
@@ -17,8 +17,8 @@ __all__ = ["mend_flatten", "widened"]
 def mend_flatten(model: nn.Module, images: Tensor) -> list[LayerChange]:
     """Fix, in place, what can be fixed: an ``nn.Flatten``, or an adaptive pooling to several positions.
 
-    The linear layer that follows is made anew with one input for each channel. A ``forward`` that flattens
-    the maps of another layer by a function call is left as it is, and found by `find_faults`.
+    The next linear layer is rebuilt with one input per channel. A ``forward`` that flattens maps by a
+    function call is not changed; `find_faults` reports it.
     """
     flattening: nn.Module | None = None
     maps: tuple[int, ...] = ()
@@ -59,8 +59,8 @@ def mend_flatten(model: nn.Module, images: Tensor) -> list[LayerChange]:
 def widened(model: nn.Module, width: float, images: Tensor) -> None:
     """Multiply, in place, the channels of all layers, but not those of the images nor of the output.
 
-    The layers are made anew, with random weights. `ValueError` if a number of channels times `width` is
-    not whole, or if the network does not fit together afterwards.
+    The layers are rebuilt with random weights. Raises `ValueError` if a number of channels times `width` is
+    not an integer, or if the layers do not fit together afterwards.
     """
     readers, last = _ends(model, images)
 
@@ -70,8 +70,8 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
         wide = channels * width
         if abs(wide - round(wide)) > 1e-9 or wide < 1:
             raise ValueError(
-                f"width={width!r}: {name} has {channels} channels, and {wide:g} are not possible; "
-                "the factor must leave whole numbers of channels"
+                f"width={width!r}: {name} has {channels} channels and would get {wide:g}; must give "
+                "whole numbers of channels"
             )
         return round(wide)
 
@@ -88,8 +88,8 @@ def widened(model: nn.Module, width: float, images: Tensor) -> None:
         run(model, images)
     except (RuntimeError, ValueError) as error:
         raise ValueError(
-            f"width={width!r}: with other numbers of channels this model does not fit together "
-            f"({error}); it must be 1"
+            f"width={width!r}: must be 1 for this model, whose layers do not fit together with other "
+            f"numbers of channels ({error})"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a conversion says about itself: for people (``print``) and for programs (dataclasses)."""
+"""The report of a conversion: as text (``print``) and as dataclasses."""
 
 import textwrap
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class LayerChange:
 
 @dataclass(frozen=True)
 class KeptLayer:
-    """A convolution that was left as it is."""
+    """A convolution that was kept."""
 
     name: str
     kind: str
@@ -32,15 +32,15 @@ class KeptLayer:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that still disturbs the symmetry of the converted network.
+    """A step that still breaks the symmetry of the converted network.
 
     Attributes:
-        name: of the layer, or of the module whose ``forward`` calls the function.
+        name: name of the layer, or of the module whose ``forward`` calls the function.
         kind: type of the layer, or name of the function.
-        why: in words.
+        why: the reason, in words.
         error: relative error of this step alone under quarter turns (and mirroring for O(2)); 0 for a step
-            that keeps those at this image size and disturbs the angles between them.
-        repair: the entry for the list ``convert(..., repair=[...])`` that fixes it, if there is one.
+            that is exact at quarter turns at this image size, but aliases at other angles.
+        repair: the entry of ``convert(..., repair=[...])`` that fixes it, if there is one.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Fault:
 class Measurement:
     """Largest relative error of the output over the angles, see ``besselnet.testing.equivariance_error``.
 
-    Relative to how much the output varies, among images and over the map.
+    The error is relative to the variation of the output, over images and positions.
 
     Attributes:
-        quarter_turns: at 90, 180, 270 degrees; about 1e-6 is rounding in float32.
-        any_angle: at the angles between, in steps of 15 degrees. It includes what the frame of the image,
-            and for maps of even size their interpolation, contribute.
+        quarter_turns: at 90, 180 and 270 degrees; about 1e-6 is rounding in float32.
+        any_angle: at the angles between, in steps of 15 degrees. It includes the effect of the image frame
+            and, for maps of even size, of their interpolation.
     """
 
     quarter_turns: float
@@ -68,18 +68,18 @@ class Measurement:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What was changed, what was kept, and how equivariant the result is.
+    """Result of `convert_with_report`: changed and kept layers, and the equivariance of the result.
 
     Attributes:
-        symmetry: the symmetry asked for; for "O(2)" the measurements include mirrored images.
-        image_size: the size that `faults` and the measurements are for; None: neither was looked for.
-        changes: the layers that were replaced, in the order of the model.
-        kept: the convolutions that were not.
-        faults: what still disturbs the symmetry, in the order of execution.
-        notes: what could not be judged, and why.
-        parameters_before, parameters_after: of the whole model.
-        before, after: how equivariant the output of the original and of the converted, still untrained
-            model is; None if it was not measured.
+        symmetry: the requested symmetry; for "O(2)", the measurements include mirrored images.
+        image_size: the image size of `faults` and the measurements; None if there are none.
+        changes: the replaced layers, in the order of the model.
+        kept: the convolutions that were not replaced.
+        faults: steps that still break the symmetry, in the order of execution.
+        notes: what could not be tested, and why.
+        parameters_before, parameters_after: number of parameters of the model.
+        before, after: equivariance error of the output of the original and of the converted, still untrained
+            model; None if it was not measured.
     """
 
     symmetry: str
@@ -95,14 +95,14 @@ class ConversionReport:
 
     @property
     def exact(self) -> bool | None:
-        """Whether nothing was found that breaks quarter turns; None if it was not looked for."""
+        """Whether the network is exact under quarter turns; None if this was not tested."""
         if self.image_size is None:
             return None
         return not any(fault.error for fault in self.faults)
 
     @property
     def worse(self) -> list[str]:
-        """Where the output is less equivariant than before: at "quarter turns", at "other angles"."""
+        """Where the output is less equivariant than before: "quarter turns", "other angles"."""
         return [angles for angles, (old, new) in self._errors.items() if new > max(old, ROUNDED)]
 
     @property
@@ -127,7 +127,7 @@ class ConversionReport:
             counts = f"({c.parameters_before:,} -> {c.parameters_after:,})"
             yield f"  {c.name:<{width}}  {c.before} -> {c.after}  {counts}"
         if self.kept:
-            yield "convolutions kept as they are:"
+            yield "convolutions kept:"
             for kept in self.kept:
                 yield f"  {kept.name} ({kept.kind}): {kept.why}"
         yield from self._fault_lines()
@@ -147,7 +147,7 @@ class ConversionReport:
 
     def _fault_lines(self) -> Iterator[str]:
         if self.image_size is None:
-            yield "what still breaks the symmetry depends on the image size: give image_size=..."
+            yield "pass image_size=... to find what still breaks the symmetry, which depends on the size"
             return
         for broken, title in (
             (True, "breaks the symmetry"),
@@ -155,7 +155,7 @@ class ConversionReport:
         ):
             found = [fault for fault in self.faults if bool(fault.error) == broken]
             if broken and not found:
-                yield f"nothing breaks quarter turns of images of {self.image_size} pixels"
+                yield f"exact at quarter turns, images of {self.image_size} pixels"
             elif found:
                 yield f"{title}, images of {self.image_size} pixels:"
             for fault in found:

@@ -1,4 +1,4 @@
-"""Running a model: what it returns, which layers it goes through, and how equivariant the output is."""
+"""Run a model: its outputs, the layers it calls, and the equivariance error of the output."""
 
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ class _Output(nn.Module):
         self.model = model
         returned = run(model, images)
         if not returned:
-            raise ValueError("the model returns no tensor: it must return (N, K) or (N, C, S, S)")
+            raise ValueError("the model returns no tensor: must return (N, K) or (N, C, S, S)")
         output = returned[0]
         self.mean = output.mean((0, 2, 3), keepdim=True) if output.dim() == 4 else 0.0
         self.has_centre = output.dim() == 4 and output.shape[-1] % 2 == 1
@@ -80,7 +80,10 @@ def measure(
     symmetry: str = "SO(2)",
     seed: int = 0,
 ) -> Measurement:
-    """Error of the (first) output of `model` on random smooth images, rotated; for O(2) also mirrored."""
+    """Measure the equivariance error of the (first) output of `model` on random smooth images.
+
+    For O(2), the images are also mirrored.
+    """
     probe = plane_waves(PROBES, in_channels, image_size, seed=seed)
     output = _Output(model, probe.turned().to(next(model.parameters())))
 

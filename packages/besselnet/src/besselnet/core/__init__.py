@@ -1,4 +1,4 @@
-"""The mathematics: roots, norms, quadrature, sampled bases. numpy and scipy in float64, no torch."""
+"""Mathematics of the basis: roots, norms, quadrature and sampled filters, in numpy and scipy (float64)."""
 
 from besselnet.core._modes import Mode, ModeSet, derivative_roots, kernel_modes, modes_below
 from besselnet.core._quadrature import PolarRule, polar_rule

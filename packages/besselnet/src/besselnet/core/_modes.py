@@ -1,8 +1,8 @@
-"""Which Fourier-Bessel functions a kernel can hold.
+"""The Fourier-Bessel functions that a kernel can represent.
 
 The basis of the paper (Equation 4.1) on the unit disc is N_{v,j} J_v(k_{v,j} rho) exp(i v theta), where
-k_{v,j} is the j-th root of J'_v (Neumann condition). Roots above a cut-off oscillate faster than the
-pixels do and are left out (Equation 4.7).
+k_{v,j} is the j-th root of J'_v (Neumann condition). Functions with a root above a cut-off oscillate too
+fast for the pixel grid and are left out (Equation 4.7).
 
 Symbols: ``v`` angular order, ``j`` radial index from 0, ``k_{v,j}`` is called ``root``.
 Nothing here knows about pixels.
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 
 class Mode(NamedTuple):
-    """One function of the basis: angular order v >= 0, radial index j >= 0, root k_{v,j} of J'_v."""
+    """One basis function: angular order v >= 0, radial index j >= 0 and root k_{v,j} of J'_v."""
 
     order: int
     radial: int
@@ -29,10 +29,10 @@ class Mode(NamedTuple):
 
     @property
     def norm(self) -> float:
-        """N_{v,j}, such that the function has unit norm on the unit disc.
+        """Return N_{v,j}, for which the function has unit norm on the unit disc.
 
-        There J'_v(k) = 0, and 1 / N^2 = pi (1 - v^2 / k^2) J_v(k)^2. (The paper's Appendix A prints J_v
-        where J_v^2 is meant.)
+        J'_v(k) = 0, so 1 / N^2 = pi (1 - v^2 / k^2) J_v(k)^2. (The paper's Appendix A prints J_v instead of
+        J_v^2.)
         """
         v, _, k = self
         if k == 0:
@@ -40,12 +40,12 @@ class Mode(NamedTuple):
         return 1 / math.sqrt(math.pi * (1 - (v / k) ** 2) * scipy.special.jv(v, k) ** 2)
 
     def radial_function(self, rho: NDArray[np.float64]) -> NDArray[np.float64]:
-        """N_{v,j} J_v(k_{v,j} rho)."""
+        """Return N_{v,j} J_v(k_{v,j} rho)."""
         return self.norm * scipy.special.jv(self.order, self.root * rho)
 
 
 def derivative_roots(order: int, upper: float) -> NDArray[np.float64]:
-    """The roots of J'_v in [0, upper] in rising order; for v = 0 the root 0 is the first.
+    """Return the roots of J'_v in [0, upper] in ascending order; for v = 0, the first is 0.
 
     >>> derivative_roots(0, 4.0).round(4)
     array([0.    , 3.8317])
@@ -65,8 +65,8 @@ class ModeSet:
     """All modes with root <= k_max, ordered by v, then j.
 
     A real image has phi_{-v,j} = (-1)^v conj(phi_{v,j}) (Equation 4.6), so v >= 0 suffices, and
-    phi_{0,j} is real. In real numbers a mode is a cosine and, for v > 0, a sine. They lie order by
-    order: of each order first all cosines, then all sines.
+    phi_{0,j} is real. In real numbers, a mode is a cosine and, for v > 0, a sine. They are stored order by
+    order: first all cosines of an order, then all its sines.
     """
 
     modes: tuple[Mode, ...]
@@ -76,7 +76,7 @@ class ModeSet:
 
     @cached_property
     def radial_counts(self) -> tuple[int, ...]:
-        """How many radial functions each order v = 0, 1, ... has."""
+        """Number of radial functions of each order v = 0, 1, ..."""
         orders = [mode.order for mode in self.modes]
         return tuple(orders.count(v) for v in range(orders[-1] + 1))
 
@@ -86,12 +86,12 @@ class ModeSet:
 
     @property
     def num_real(self) -> int:
-        """Real numbers that describe one real function: 2 for a mode, 1 for a mode of order 0."""
+        """Number of real coefficients of a real function: 2 per mode, 1 per mode of order 0."""
         return 2 * len(self) - self.radial_counts[0]
 
     @cached_property
     def order_slices(self) -> tuple[tuple[slice, slice], ...]:
-        """For each order, where its cosines and its sines lie among the real numbers.
+        """Positions of the cosines and the sines of each order among the real coefficients.
 
         Order 0 has no sines: its second slice is empty.
         """
@@ -105,7 +105,7 @@ class ModeSet:
 
 @lru_cache(maxsize=256)
 def modes_below(k_max: float) -> ModeSet:
-    """The modes whose root does not exceed k_max (Equation 4.7)."""
+    """Return the modes with root <= k_max (Equation 4.7)."""
     modes: list[Mode] = []
     order = 0
     while len(roots := derivative_roots(order, k_max)):
@@ -115,10 +115,10 @@ def modes_below(k_max: float) -> ModeSet:
 
 
 def kernel_modes(kernel_size: int, cutoff: float) -> ModeSet:
-    """The modes of a kernel of k pixels, with k_max = cutoff * pi k / 2.
+    """Return the modes of a kernel of k pixels, with k_max = cutoff * pi k / 2.
 
-    cutoff = 1 is the paper's k_max ("soft"), 1/2 its k_max / 2 ("strong"). One pixel can hold the
-    constant only.
+    cutoff = 1 is the paper's k_max ("soft"), 1/2 is its k_max / 2 ("strong"). A kernel of one pixel has
+    only the constant.
 
     >>> [kernel_modes(7, c).num_real for c in (1.0, 0.5)]
     [36, 12]

@@ -1,7 +1,7 @@
 """Integration over the unit disc in polar coordinates.
 
 Gauss-Legendre nodes in rho and uniform nodes in theta. The number of angles is a multiple of 8, and no
-node lies on an axis, so that the nodes are carried into each other by quarter turns and by reflections.
+node lies on an axis, so quarter turns and reflections map the nodes onto each other.
 """
 
 from functools import lru_cache
@@ -17,15 +17,15 @@ class PolarRule(NamedTuple):
     radii: NDArray[np.float64]
     angles: NDArray[np.float64]
     weights: NDArray[np.float64]
-    """Per radius: they hold the area element rho and the angular step."""
+    """One per radius, including the area element rho and the angular step."""
 
 
 @lru_cache(maxsize=64)
 def polar_rule(num_radii: int, num_angles: int) -> PolarRule:
-    """Exact for functions that are a polynomial of degree < 2 num_radii - 1 in rho times
-    exp(i v theta) with abs(v) < num_angles.
+    """Return a quadrature rule for the unit disc.
 
-    ``num_angles`` is rounded up to a multiple of 8.
+    It is exact for a polynomial of degree < 2 num_radii - 1 in rho times exp(i v theta) with
+    abs(v) < num_angles. ``num_angles`` is rounded up to a multiple of 8.
     """
     num_angles = -(-num_angles // 8) * 8
     nodes, weights = np.polynomial.legendre.leggauss(num_radii)

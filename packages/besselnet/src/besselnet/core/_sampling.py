@@ -1,17 +1,17 @@
-"""From functions on the disc to taps on pixels.
+"""Sample functions on the disc as taps on pixels.
 
 An image is known at pixel centres. Its coefficient phi = integral over the disc of conj(basis) Psi needs
-Psi in between, and how that is filled in decides how equivariant a layer is:
+Psi between them, and the interpolation determines how equivariant a layer is:
 
 ``bilinear``  Psi is the bilinear interpolant of the pixels, integrated over a disc of radius (k-1)/2
               pixels. Every tap lies inside the kernel.
-``cubic``     Psi is Keys' cubic interpolant, on a disc of radius (k-2)/2 pixels; the pixel that the
-              interpolant wants beyond the kernel's edge is extrapolated from those inside, as Keys does.
-``point``     the paper's sampling (Equation 6.2): the basis at pixel centres, cut hard at the rim.
+``cubic``     Psi is Keys' cubic interpolant, on a disc of radius (k-2)/2 pixels. The pixel that it needs
+              beyond the edge of the kernel is extrapolated from those inside, as Keys does.
+``point``     the paper's sampling (Equation 6.2): the basis at pixel centres, with a hard cut at the rim.
 
-Axes: x to the right, y up (rows count downwards), so a positive angle turns counter-clockwise as seen
-on the screen, like ``torch.rot90``. All taps hold the area element of the *unit* disc: coefficients of
-kernels of different sizes are comparable.
+Axes: x to the right, y up (rows count downwards), so a positive angle rotates counter-clockwise as seen
+on the screen, like ``torch.rot90``. All taps include the area element of the *unit* disc, so coefficients
+of kernels of different sizes are comparable.
 """
 
 import math
@@ -33,7 +33,7 @@ NODES_PER_PIXEL = 8
 
 
 def disc_radius(kernel_size: int, sampling: Sampling) -> float:
-    """Radius in pixels of the disc that stands for rho <= 1."""
+    """Return the radius in pixels of the disc rho <= 1."""
     if kernel_size == 1:
         return 0.5
     if sampling == "cubic":
@@ -65,10 +65,10 @@ def keys_weights(offset: NDArray[np.float64]) -> NDArray[np.float64]:
 def interpolation_matrix(
     positions: NDArray[np.float64], size: int, sampling: Sampling
 ) -> NDArray[np.float64]:
-    """Matrix (positions, size) that interpolates pixels 0 .. size-1 at fractional ``positions``.
+    """Return the matrix (positions, size) that interpolates pixels 0 .. size-1 at fractional ``positions``.
 
-    Keys' kernel reads one pixel beyond an edge; that pixel is the polynomial (of degree 2 where there
-    are 3 pixels) through the nearest ones.
+    Keys' kernel reads one pixel beyond an edge. That pixel is extrapolated by the polynomial through the
+    nearest ones, of degree 2 if there are 3 pixels.
     """
     weights_of = {"bilinear": linear_weights, "cubic": keys_weights}[sampling]
     reach = 1 if sampling == "cubic" else 0
@@ -90,10 +90,10 @@ def interpolation_matrix(
 
 @lru_cache(maxsize=128)
 def sampled_basis(kernel_size: int, modes: ModeSet, sampling: Sampling) -> NDArray[np.complex128]:
-    """T_{v,j}[row, column] with phi_{v,j} = sum of T_{v,j} * image over the kernel; shape (modes, k, k).
+    """Return T_{v,j}[row, column] with phi_{v,j} = sum of T_{v,j} * image over the kernel; (modes, k, k).
 
-    For ``bilinear`` and ``cubic`` it is the integral over the disc of conj(N J_v e^{iv theta}) times the
-    interpolation kernel of each pixel; for ``point`` Equation 6.2 of the paper times a pixel's area.
+    For ``bilinear`` and ``cubic``, it is the integral over the disc of conj(N J_v e^{iv theta}) times the
+    interpolation kernel of each pixel. For ``point``, it is Equation 6.2 of the paper times the pixel area.
     """
     if kernel_size == 1:
         taps = np.zeros((len(modes), 1, 1), dtype=complex)
@@ -107,7 +107,7 @@ def sampled_basis(kernel_size: int, modes: ModeSet, sampling: Sampling) -> NDArr
 
 
 def sampled_filters(kernel_size: int, modes: ModeSet, sampling: Sampling) -> NDArray[np.float64]:
-    """Real and imaginary parts of the T_{v,j}, order by order (see :class:`ModeSet`); (num_real, k, k).
+    """Return the real and imaginary parts of T_{v,j}, ordered as in :class:`ModeSet`; (num_real, k, k).
 
     Their products with an image are the real and imaginary parts of its phi_{v,j}.
     """

@@ -1,16 +1,15 @@
-"""Tables that take a whole image to its Fourier-Bessel coefficients and back.
+"""Tables for the Fourier-Bessel transform of whole images and its inverse.
 
 The coefficients of an image of n x n pixels (Equation 4.3 with the disc inscribed in the image) are
 integrals of about n^2 pixels against about n^2 functions. Separating radius and angle avoids a table of
 n^4 numbers; the largest here has about 0.3 n^3.
 
-Forth: interpolate the image at the nodes of a polar rule, Fourier-transform along the angle, and for each
-order v sum over the radii with N J_v(k rho). Back: sum over j at the same radii. The sum is a smooth
+Forward: interpolate the image at the nodes of a polar rule, Fourier-transform along the angle, and for
+each order v sum over the radii with N J_v(k rho). Inverse: sum over j at the same radii. The sum is a smooth
 function of rho, given by its values at Gauss-Legendre nodes: interpolate it, without loss, at the radii
-of the pixels, and add up the orders with e^{iv theta}.
+of the pixels, and sum the orders with e^{iv theta}.
 
-Back, the pixels of a quarter of the disc stand for all: turning them by q right angles multiplies order v
-by i^{qv}.
+The inverse computes only a quarter of the disc: rotating it by q right angles multiplies order v by i^{qv}.
 
 Symbols: n image size, R radii and T angles of the polar rule, V orders, P pixels of the quarter.
 """
@@ -83,7 +82,7 @@ def transform_rule(image_size: int, modes: ModeSet, sampling: Sampling) -> Polar
 
 
 def analysis_tables(image_size: int, modes: ModeSet, sampling: Sampling) -> AnalysisTables:
-    """Everything that does not depend on the image, from pixels to coefficients."""
+    """Return the tables from pixels to coefficients, which do not depend on the image."""
     rule = transform_rule(image_size, modes, sampling)
     radius, centre = disc_radius(image_size, sampling), (image_size - 1) / 2
     margin, weights_of = (1, keys_weights) if sampling == "cubic" else (0, linear_weights)
@@ -107,7 +106,7 @@ def analysis_tables(image_size: int, modes: ModeSet, sampling: Sampling) -> Anal
 
 
 def synthesis_tables(image_size: int, modes: ModeSet, sampling: Sampling) -> SynthesisTables:
-    """Everything that does not depend on the image, from orders to pixels."""
+    """Return the tables from orders to pixels, which do not depend on the image."""
     rule = transform_rule(image_size, modes, sampling)
     diameter = round(2 * disc_radius(image_size, sampling))
     # In half pixels from the centre: whole numbers, so that radii compare exactly.

@@ -1,6 +1,6 @@
-"""Labelled images: loading, dividing, rotating, batching.
+"""Load, split, augment and batch labelled images.
 
-Nothing is downloaded on import; `load_data` downloads what is missing when it is called.
+Nothing is downloaded on import; `load_data` downloads missing files.
 """
 
 from besselnet._pixels import IGNORED, image_files, reading_options

@@ -14,7 +14,7 @@ def as_images(
 ) -> torch.Tensor:
     """(N, H, W), (N, H, W, C) or (N, C, H, W) of any accepted type -> (N, C, H, W) tensor."""
     if array.ndim not in (3, 4):
-        raise ValueError(f"images must have 3 or 4 axes, got shape {array.shape}")
+        raise ValueError(f"images must have 3 or 4 dimensions, got shape {array.shape}")
     if array.ndim == 3:
         array = array[:, None]
     else:
@@ -33,7 +33,7 @@ def _layout(shape: tuple[int, ...]) -> str:
             if few(shape[axis], (shape[2], shape[4 - axis])):
                 return layout
     raise ValueError(
-        f"cannot tell the channels in shape {shape}: {option_hint('layout', 'NHWC')} or NCHW"
+        f"the channel dimension of shape {shape} is ambiguous: {option_hint('layout', 'NHWC')} or NCHW"
     )
 
 
@@ -51,6 +51,6 @@ def _as_values(array: np.ndarray, bits: int | None) -> np.ndarray:
     if kind in "iu":
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         if low < 0 or high > 255:
-            raise ValueError(f"integer images must lie in 0..255, got {low} to {high}")
+            raise ValueError(f"integer images must be in 0..255, got {low} to {high}")
         return array.astype(np.uint8)
     raise ValueError(f"images must be numbers, got {array.dtype}")

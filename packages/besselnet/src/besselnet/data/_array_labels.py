@@ -33,14 +33,14 @@ def array_task(targets: Mapping[str, np.ndarray], task: Task | None = None) -> T
         # Values of a small part may happen to be whole.
         found = {"regress"}
     if len(found) > 1:
-        raise ValueError(f"{' and '.join(targets)} must have labels of one kind")
+        raise ValueError(f"{' and '.join(targets)} must have labels of the same kind")
     return found.pop()
 
 
 def _task(name: str, y: np.ndarray, task: Task | None) -> Task:
     several = y.ndim == 2 and y.shape[1] != 1
     if (task == "segment") != (y.ndim > 2) and task is not None:
-        raise ValueError(f"task={task!r}: {name} has the shape {y.shape}")
+        raise ValueError(f"task={task!r}: {name} has shape {y.shape}")
     if task == "classify" and several:
         raise ValueError(f"task={task!r}: {name} has {y.shape[1]} columns, must have one")
     if task is not None or y.ndim > 2:
@@ -75,7 +75,7 @@ def array_labels(
     width = table.shape[1]
     if task == "multilabel":
         if not np.isin(table, (0, 1)).all():
-            raise ValueError("several labels for each image must be 0 or 1")
+            raise ValueError("several labels per image must be 0 or 1")
         return torch.from_numpy(table.astype(bool)), classes or tuple(map(str, range(width)))
     # Larger numbers become infinite, which `ImageSet` refuses.
     with np.errstate(over="ignore"):
@@ -94,11 +94,11 @@ def _number(
         names = names or tuple(sorted(set(text)))
         unknown = sorted(set(text) - set(names))
         if unknown:
-            raise ValueError(f"label {unknown[0]!r} is not among the classes {names}")
+            raise ValueError(f"label {unknown[0]!r} is not one of the classes {names}")
         place = {name: number for number, name in enumerate(names)}
         return names, np.array([place[name] for name in text], dtype=np.int64)
     if labels.dtype.kind not in "iufb" or np.any(labels != np.round(labels)):
-        raise ValueError(f"labels must be whole numbers or names, got {labels.dtype}")
+        raise ValueError(f"labels must be integers or names, got {labels.dtype}")
     if names is None:
         most = int(labels.max(initial=0))
         if most > _LARGEST_LABEL:
@@ -119,9 +119,7 @@ def array_masks(
     """
     masks = _without_channels(name, y, size)
     if masks.dtype.kind not in "iufb" or np.any(masks != np.round(masks)):
-        raise ValueError(
-            f"{name}: masks must have whole numbers, got {masks.dtype}; was it resized?"
-        )
+        raise ValueError(f"{name}: masks must have integers, got {masks.dtype}; was it resized?")
     low, high = (masks.min(), masks.max()) if masks.size else (0, 0)
     if low < -(2**31) or high >= 2**31:
         raise ValueError(f"{name}: numbers in masks must be below 2^31, got {low} to {high}")
@@ -138,5 +136,5 @@ def array_masks(
 def _without_channels(name: str, masks: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     count, height, width = size
     if masks.shape not in ((*size,), (*size, 1), (count, 1, height, width)):
-        raise ValueError(f"{name} has the shape {masks.shape}, and the images {(*size,)}")
+        raise ValueError(f"{name} has shape {masks.shape}, but the images have {(*size,)}")
     return masks.reshape(size)

@@ -1,8 +1,7 @@
-"""Random changes of training images: where pixels lie, how bright they are, what is hidden.
+"""Random augmentation of training images: geometry, brightness, colour and erasing.
 
-Changes of the first kind (`Rotate`, `Reflect`, `Scale`, `Stretch`, `Shift`) are affine maps. Those that
-follow one another in a `Compose` are multiplied, and the images are sampled once. Masks follow their
-images: `apply_masks` moves their pixels to the same places.
+`Rotate`, `Reflect`, `Scale`, `Stretch` and `Shift` are affine maps. In a `Compose`, successive affine maps
+are multiplied, and the images are resampled only once. `apply_masks` transforms masks like their images.
 """
 
 import math
@@ -33,20 +32,20 @@ _COLOURS = 64
 
 
 class Augmentation(Protocol):
-    """Random changes to batches of images: first the random numbers are drawn, then they are applied.
+    """Protocol of augmentations: `draw` random numbers for a batch, then `apply` them.
 
-    The two steps are apart so that several processes can draw for one common batch and each apply its
-    share: together they see what a single process would.
+    The two steps are separate, so several processes can draw for one global batch and each can apply its
+    part. Together they get the same images as a single process.
     """
 
     def draw(self, count: int, generator: torch.Generator) -> Any:
-        """Random numbers for `count` images, on the CPU: a tensor (count, ...) or a tuple of such."""
+        """Draw random numbers for `count` images on the CPU: a tensor (count, ...) or a tuple of tensors."""
 
     def apply(self, images: torch.Tensor, draws: Any) -> torch.Tensor:
-        """The changed images: (N, C, H, W) floats in [0, 1] in and out, on any device."""
+        """Augment images (N, C, H, W), floats in [0, 1], on any device."""
 
     def apply_masks(self, masks: torch.Tensor, draws: Any) -> torch.Tensor:
-        """The masks of the changed images: (N, H, W) uint8 in and out. Needed for masks only."""
+        """Augment masks (N, H, W), uint8, like their images. Only required for masks."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Rotate(_Warp):
 
 @dataclass(frozen=True)
 class Scale(_Warp):
-    """Magnify each image about its centre, by a factor log-uniform in [1/factor, factor]."""
+    """Scale each image about its centre, by a factor drawn log-uniformly from [1/factor, factor]."""
 
     factor: float = field(default=1.2, kw_only=True)
 
@@ -122,10 +121,10 @@ class Scale(_Warp):
 
 @dataclass(frozen=True)
 class Stretch(_Warp):
-    """Stretch each image along one axis and squeeze it along the other, so that areas stay.
+    """Stretch each image along one axis and squeeze it along the other, keeping areas.
 
-    The axis has any direction, the factor is log-uniform in [1, factor]: a circle becomes an ellipse, and
-    nothing is rotated.
+    The axis has a random direction, and the factor is drawn log-uniformly from [1, factor]. Circles become
+    ellipses; nothing is rotated.
     """
 
     factor: float = field(default=1.2, kw_only=True)
@@ -135,7 +134,7 @@ class Stretch(_Warp):
         check_number("factor", self.factor, above=1)
 
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """(count, 2): the direction in degrees, and the factor."""
+        """Draw (count, 2): the direction in degrees, and the factor."""
         degrees = 180 * torch.rand(count, generator=generator)
         factors = torch.exp(torch.rand(count, generator=generator) * math.log(self.factor))
         return torch.stack([degrees, factors], dim=1)
@@ -149,7 +148,7 @@ class Stretch(_Warp):
 
 @dataclass(frozen=True)
 class Shift(_Warp):
-    """Move each image along both axes, uniformly by up to `share` of its sides."""
+    """Shift each image along both axes, uniformly by up to `share` of its sides."""
 
     share: float = field(default=0.05, kw_only=True)
 
@@ -168,9 +167,9 @@ class Shift(_Warp):
 
 @dataclass(frozen=True)
 class Reflect:
-    """Mirror each image left to right with the given probability.
+    """Flip each image horizontally with the given probability.
 
-    Together with `Rotate` this reaches reflections about every axis.
+    Together with `Rotate`, this gives reflections about every axis.
     """
 
     probability: float = 0.5
@@ -182,7 +181,7 @@ class Reflect:
         return torch.rand(count, generator=generator) < self.probability
 
     def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
-        """As those of the other affine changes."""
+        """Return the matrices (N, 2, 3), as for the other affine augmentations."""
         found = torch.eye(2, 3, dtype=torch.float64).repeat(len(draws), 1, 1)
         found[draws, 0, 0] = -1
         return found
@@ -209,7 +208,7 @@ class _Tone(_InPlace):
 
 @dataclass(frozen=True)
 class Brightness(_Tone):
-    """Multiply each image by a factor."""
+    """Multiply each image by a random factor."""
 
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         return (images * _of_images(draws, images)).clamp_(0, 1)
@@ -217,7 +216,7 @@ class Brightness(_Tone):
 
 @dataclass(frozen=True)
 class Contrast(_Tone):
-    """Multiply the difference of each image from its mean by a factor."""
+    """Multiply the difference of each image from its mean by a random factor."""
 
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         mean = images.mean((1, 2, 3), keepdim=True)
@@ -226,7 +225,7 @@ class Contrast(_Tone):
 
 @dataclass(frozen=True)
 class Colour(_Tone):
-    """Multiply each channel by a factor of its own; images of one channel stay as they are."""
+    """Multiply each channel by its own random factor; images with one channel are unchanged."""
 
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
         return _log_uniform((count, _COLOURS), self.factor, generator)
@@ -241,9 +240,9 @@ class Colour(_Tone):
 
 @dataclass(frozen=True)
 class Erase(_InPlace):
-    """Fill a disc at a random place, of a radius of up to `share` of the side, with the mean colour.
+    """Fill a disc at a random position with the mean colour; its radius is at most `share` of the side.
 
-    Masks stay as they are: what is hidden is still there.
+    Masks are unchanged, because the hidden object is still there.
     """
 
     share: float = 0.2
@@ -252,7 +251,7 @@ class Erase(_InPlace):
         check_number("share", self.share, above=0, most=1)
 
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """(count, 3): the centre, as shares of width and height, and the radius."""
+        """Draw (count, 3): the centre, as fractions of width and height, and the radius."""
         return torch.rand(count, 3, generator=generator) * torch.tensor([1, 1, self.share])
 
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
@@ -267,9 +266,9 @@ class Erase(_InPlace):
 
 @dataclass(frozen=True)
 class Compose:
-    """Augmentations one after the other.
+    """Apply augmentations one after the other.
 
-    Affine changes with the same interpolation and border that follow one another are one sampling.
+    Successive affine augmentations with the same interpolation and border are combined into one resampling.
     """
 
     augmentations: Sequence[Augmentation]
@@ -313,9 +312,9 @@ def make_augmentation(
     interpolation: Interpolation = "cubic",
     border: Border = "zeros",
 ) -> Compose:
-    """The augmentations called `names`, in that order, with their default strengths.
+    """Return the augmentations called `names`, in that order, with their default strengths.
 
-    `interpolation` and `border` are those of `besselnet.functional.warp_images`.
+    `interpolation` and `border` are as in `besselnet.functional.warp_images`.
     """
     check_choice("interpolation", interpolation, INTERPOLATIONS)
     check_choice("border", border, BORDERS)

@@ -1,4 +1,4 @@
-"""A bar for what takes long in loading images."""
+"""Progress bar for loading images."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

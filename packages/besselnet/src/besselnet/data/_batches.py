@@ -23,29 +23,31 @@ from besselnet.data._patches import (
 
 @dataclass(eq=False)
 class Batches:
-    """Iterable of (images, labels), on `device`: float32 (N, C, H, W) in [0, 1], and by their kind
+    """Iterable of batches (images, labels) on `device`.
+
+    Images are float32 (N, C, H, W) in [0, 1]. Labels depend on the task:
 
     - classes: int64 (N,);
-    - masks: int64 (N, H, W), which are augmented together with their images;
+    - masks: int64 (N, H, W), augmented together with their images;
     - values: float32 (N, K);
     - several labels: float32 (N, K), 1 for a class that is in the image, else 0.
 
-    Order and augmentation depend on `seed`, the epoch (`set_epoch`) and the batch index alone, with
-    no hidden state, so training can stop anywhere and go on exactly: `batches[i]` is the i-th batch
-    of the epoch. Random numbers are drawn on the CPU, so every device sees the same ones; uint8
-    images travel to `device` as bytes and are augmented there.
+    Order and augmentation depend only on `seed`, the epoch (`set_epoch`) and the batch index, so training
+    can be resumed exactly at any batch: `batches[i]` is the i-th batch of the epoch. Random numbers are drawn
+    on the CPU, so they are the same for every device. uint8 images are moved to `device` as bytes and
+    augmented there.
 
-    With `world_size` processes `batch_size` is the size of the common batch, and process `rank` has
-    every `world_size`-th image of it, changed as a single process would have changed it. A last batch of
-    fewer images than processes is empty for some; `fit` and `evaluate` take that.
+    With `world_size` processes, `batch_size` is the size of the global batch, and process `rank` gets every
+    `world_size`-th image of it, augmented as in a single process. A last batch with fewer images than
+    processes is empty for some processes; `fit` and `evaluate` support that.
 
-    With `balance` an epoch has as many images as the set, and every class equally often (up to one).
-    Images of small classes are repeated, and none comes again before all others of its class.
+    With `balance`, an epoch has as many images as the set, and every class equally often (up to one image).
+    Images of small classes are repeated, but none before all others of its class.
 
-    With `patch`, (height, width), larger images with masks give patches, `patches_per_image` of each in an
-    epoch. Half of the patches show a class that is drawn uniformly among those in the image, half lie
-    anywhere (`place_patch`). With `augment`, a patch is cut out with a margin that is cut off afterwards: so
-    rotation shows what the image has beside the patch, and mirrors only at its frame.
+    With `patch`, (height, width), larger images with masks are cropped to patches, `patches_per_image` of
+    each per epoch. Half of the patches show a class drawn uniformly from those in the image; the others are
+    anywhere (`place_patch`). With `augment`, a patch is cropped with a margin that is removed afterwards. So
+    a rotated patch shows the surroundings in the image, and is mirrored only at the image frame.
     """
 
     imageset: ImageSet
@@ -81,7 +83,7 @@ class Batches:
         if len(self) == 0:
             raise ValueError(
                 f"drop_last=True: must be False for {counted(total, 'image')} in batches of "
-                f"{size}, because it leaves no batch"
+                f"{size}, because no batch would be left"
             )
         if total < processes:
             raise ValueError(
@@ -93,7 +95,7 @@ class Batches:
         return whole + (rest > 0 and not self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order and augmentation the batches follow."""
+        """Set the epoch, which determines order and augmentation."""
         self.epoch = check_count("epoch", epoch, least=0)
         if self.balance:
             self._order = _balanced_order(self.imageset.labels, self._generator(epoch))
@@ -103,7 +105,7 @@ class Batches:
             self._order = torch.arange(self._total)
 
     def indices(self, index: int) -> torch.Tensor:
-        """(N,) int64: which images of `imageset` batch `index` of this process has, in its order."""
+        """Return the indices (N,) int64 in `imageset` of the images in batch `index` of this process."""
         return self._common(index)[self._share]
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,8 +1,8 @@
-"""Decoded images in pieces on disk: made once, checked, shared by processes, continued after a kill.
+"""A cache of decoded images on disk: built once, verified, shared by processes, resumed after a kill.
 
-`cache_folder()/decoded/NAME-HASH` belongs to one folder or table of images. A piece has the images of files
-that follow each other. Its name is a hash of all that decides its content: names, sizes and times of its
-files, and how they are read. So a piece is there and whole, or it is made.
+`cache_folder()/decoded/NAME-HASH` belongs to one folder or table of images. A piece has the images of
+consecutive files. Its name is a hash of everything that determines its content: names, sizes and times of its
+files, and how they are read. So a piece is either complete, or it is built.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _CALLER = 7
 # What is kept of the choice of a size, which needs the header of every file.
 _SIZE: dict[str, tuple[Any, str]] = {
     "side": (int, "an integer"),
-    "fitted": (str, "a text"),
+    "fitted": (str, "a string"),
 }
 
 
@@ -182,7 +182,7 @@ def _existing(path: Path) -> Piece | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(f"made anew: {error}", stacklevel=_CALLER)
+        warnings.warn(f"rebuilt: {error}", stacklevel=_CALLER)
         return None
 
 

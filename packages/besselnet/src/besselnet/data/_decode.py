@@ -1,4 +1,4 @@
-"""Image files -> tensors of one size, by the rules of `besselnet._pixels`."""
+"""Decode image files to tensors of one size, by the rules of `besselnet._pixels`."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,14 +34,14 @@ def decode_image(
     max_pixels: int | None = None,
     name: str | None = None,
 ) -> torch.Tensor:
-    """(C, H, W) uint8, or float32 in [0, 1] where the file has more than 8 bits.
+    """Decode an image file to (C, H, W) uint8, or float32 in [0, 1] if it has more than 8 bits.
 
     - `source`: a path, or the bytes of a file called `name`;
-    - `channels`: 1 (colour becomes luma, ITU-R 601) or 3 (grey is repeated) in place of what the file has;
-    - `bits`: how many of a 16-bit file are used, 8 to 16: 12 for a camera of 12 bits, whose largest value
-      4 095 then becomes 1. Unset: 16;
-    - `page`: which page of a file with several, from 0. Unset: such files are refused;
-    - `max_pixels`: a larger image is refused before it is decoded. Unset: 50 million.
+    - `channels`: convert to 1 (luma, ITU-R 601) or 3 channels (grey is repeated). Default: as in the file;
+    - `bits`: used bits of a 16-bit file, 8 to 16. With 12, for a 12-bit camera, the value 4 095 becomes 1.
+      Default: 16;
+    - `page`: page of a multi-page file, from 0. Default: multi-page files raise an error;
+    - `max_pixels`: larger images raise an error before they are decoded. Default: 50 million.
     """
     how: dict[str, Any] = {"bits": bits, "page": page, "max_pixels": max_pixels}
     pixels = read_pixels(source, channels=channels, **how, name=name)
@@ -58,10 +58,10 @@ def iter_images(
     page: int | None = None,
     max_pixels: int | None = None,
 ) -> Iterator[tuple[Path, torch.Tensor | Exception]]:
-    """Decode files one by one, in order: (path, (C, H, W) tensor), or (path, error) for a bad file.
+    """Yield (path, (C, H, W) tensor) for each file, in order, or (path, error) for an unreadable file.
 
-    The decoding is that of the `folder` data set. Only one image is in memory at a time, and a
-    directory among `paths` stands for the image files in it, at any depth, sorted.
+    Files are decoded as in the `folder` data set. Only one image is in memory at a time. A folder in
+    `paths` stands for the image files in it, at any depth, sorted.
     """
     how = {"channels": channels, "bits": bits, "page": page, "max_pixels": max_pixels}
     found = iter_deep_images(paths, image_size, resize, **how)
@@ -137,22 +137,22 @@ def warn_of_dark_images(largest: int, stacklevel: int = 4) -> None:
     if 0 < used <= 14:
         bits = max(8, used + used % 2)
         warnings.warn(
-            f"the 16-bit images come out dark: their largest value is {largest} of 65535. If they have "
+            f"the 16-bit images are dark: their largest value is {largest} of 65535. If they have "
             f"{bits} bits, {option_hint('bits', bits)}",
             stacklevel=stacklevel,
         )
 
 
 def resize_images(images: torch.Tensor, size: int, how: Resize = RESIZE) -> torch.Tensor:
-    """(N, C, H, W) uint8 or float32 -> (N, C, size, size) of the same type.
+    """Resize images (N, C, H, W), uint8 or float32, to (N, C, size, size) of the same dtype.
 
-    - `"crop"` scales the shorter side to `size` and cuts the longer one, equally on both sides;
-    - `"fit"` scales the longer side to `size` and fills up with zeros, equally on both sides: nothing
-      is lost or distorted;
-    - `"stretch"` scales each side on its own, which turns circles into ellipses: a network that is
-      equivariant to rotations of the picture is then not equivariant to rotations of the object.
+    - `"crop"` scales the shorter side to `size` and crops the longer one, equally on both sides;
+    - `"fit"` scales the longer side to `size` and pads with zeros, equally on both sides: nothing is lost
+      or distorted;
+    - `"stretch"` scales each side separately, so circles become ellipses. A rotated object then no longer
+      gives a rotated image, and an equivariant network loses its advantage.
 
-    Scaling is bicubic with a low-pass filter when it shrinks (`antialias=True`), cut to the range.
+    Interpolation is bicubic, with a low-pass filter for downscaling (`antialias=True`), clamped to the range.
     """
     height, width = images.shape[-2:]
     inner = inner_size(height, width, size, how)
@@ -170,9 +170,9 @@ def resize_images(images: torch.Tensor, size: int, how: Resize = RESIZE) -> torc
 def resize_masks(
     masks: torch.Tensor, size: int, how: Resize = RESIZE, fill: int = IGNORED
 ) -> torch.Tensor:
-    """(N, H, W) numbers -> (N, size, size): the nearest pixel of each, where `resize_images` scales.
+    """Resize masks (N, H, W) to (N, size, size) like `resize_images`, by nearest-neighbour interpolation.
 
-    `fill` is the number outside the frame.
+    `fill` is the value outside the frame.
     """
     inner = inner_size(masks.shape[1], masks.shape[2], size, how)
     # Exact: numbers of masks are below 2^24.

@@ -19,9 +19,9 @@ _PURPOSE = "downloading data sets"
 
 @dataclass(frozen=True)
 class Download:
-    """A published file: its name, where it is (mirrors in order), and its checksum.
+    """A published file: its name, its URLs (mirrors in order) and its checksum.
 
-    `checksum` is "algorithm:hex digits", as pooch takes it.
+    `checksum` is "algorithm:hex digits", as in pooch.
     """
 
     name: str
@@ -30,10 +30,10 @@ class Download:
 
 
 def fetch_file(download: Download, folder: Path) -> Path:
-    """The path of the file in `folder`, downloaded if it is not there.
+    """Download a file to `folder` if it is missing, and return its path.
 
-    A file bears its final name only after its checksum was found right. An interrupted download
-    leaves `<name>.part`, from which the next call goes on.
+    A file gets its final name only after its checksum was verified. An interrupted download leaves
+    `<name>.part`, and the next call continues from it.
     """
     target = folder / download.name
     if target.exists():
@@ -52,8 +52,8 @@ def fetch_file(download: Download, folder: Path) -> Path:
             if not _is_right(part, download):
                 part.unlink()
                 raise ValueError(
-                    f"{target}: what {url} sent does not have the published checksum "
-                    f"{download.checksum}; nothing was kept"
+                    f"{target}: the download from {url} does not match the published checksum "
+                    f"{download.checksum}; it was deleted"
                 )
             os.replace(part, target)
             break
@@ -78,7 +78,7 @@ def verify(download: Download, folder: Path) -> Path:
     """The path of the downloaded file, after its checksum was computed again."""
     target = folder / download.name
     if not _is_right(target, download):
-        raise ValueError(f"{target}: has not the published checksum {download.checksum}")
+        raise ValueError(f"{target}: does not match the published checksum {download.checksum}")
     return target
 
 
@@ -116,7 +116,7 @@ def _receive_rest(url: str, part: Path) -> None:
             if answer.headers.get("Content-Range") == f"bytes */{have}":
                 return
             part.unlink()
-            raise _Broken("the part kept from before is longer than the file")
+            raise _Broken("the partial download is longer than the file")
         answer.raise_for_status()
         resumed = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if not (answer.status_code == requests.codes.partial_content and resumed):
@@ -153,6 +153,6 @@ def _reason(error: Exception) -> str:
     _, requests = _packages()
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"HTTP {error.response.status_code}"
-    known = {requests.Timeout: "no answer in time", requests.ConnectionError: "no connection"}
+    known = {requests.Timeout: "timeout", requests.ConnectionError: "no connection"}
     otherwise = str(error) if isinstance(error, _Broken) else type(error).__name__
     return next((words for kind, words in known.items() if isinstance(error, kind)), otherwise)

@@ -1,4 +1,4 @@
-"""Files of data sets: found, read, and kept in the cache folder, whole or not at all."""
+"""Find and read the files of data sets, and store them in the cache folder."""
 
 import gzip
 import hashlib
@@ -22,9 +22,9 @@ VARIABLE = "BESSELNET_DATA"
 
 
 def cache_folder() -> Path:
-    """The folder named by the environment variable BESSELNET_DATA, else the platform's cache.
+    """Return the folder of the environment variable BESSELNET_DATA, or the cache folder of the platform.
 
-    That is `pooch.os_cache("besselnet")`, also for installations without pooch.
+    The latter is `pooch.os_cache("besselnet")`, also without pooch.
     """
     chosen = os.environ.get(VARIABLE)
     if chosen:
@@ -59,7 +59,7 @@ def find_file(name: str, root: Path | None, file_names: Sequence[str]) -> Path |
 
 def missing(name: str, root: Path, expected: str) -> FileNotFoundError:
     """The error for a `root` without the files of the set."""
-    return FileNotFoundError(f"{root}: holds no files of {name} (looked for {expected})")
+    return FileNotFoundError(f"{root}: has no files of {name} (expected {expected})")
 
 
 def package_folder(package: str, otherwise: str) -> Path:
@@ -87,7 +87,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
             name = member.filename
             parts = PurePosixPath(name.replace("\\", "/")).parts
             if ".." in parts or name.startswith(("/", "\\")) or ":" in name.split("/")[0]:
-                raise ValueError(f"the archive holds {name!r}, which leads out of its folder")
+                raise ValueError(f"the archive contains {name!r}, which is outside its folder")
         yield archive
 
 
@@ -133,7 +133,7 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray
         claimed = math.prod(shape) * kind.itemsize
         if not kind.hasobject and claimed != member.file_size - file.tell():
             raise ValueError(
-                f"claims {claimed:,} bytes in the shape {shape} of {kind}, and has "
+                f"claims {claimed:,} bytes for shape {shape} of {kind}, but has "
                 f"{member.file_size - file.tell():,}"
             )
     # Opened again: the checksum is that of a file read without a step back.
@@ -160,16 +160,16 @@ def plain_dataset(group: Any, key: str, where: str = "") -> Any:
     """
     found = plain_member(group, key, where)
     if not hasattr(found, "shape") or found.shape is None:
-        raise ValueError(f"{where} {key!r} is no data set".strip())
+        raise ValueError(f"{where} {key!r} is not an HDF5 data set".strip())
     if found.external or found.is_virtual:
-        raise ValueError(f"{where} {key!r} has its values in another file".strip())
+        raise ValueError(f"{where} {key!r} stores its values in another file".strip())
     # Compression beyond this is that of nothing.
     most = max(MOST_BYTES // 10, 100 * found.id.get_storage_size())
     chunk = math.prod(found.chunks or ()) * found.dtype.itemsize
     for what, claimed in (("", found.nbytes), ("in a chunk ", chunk)):
         if claimed > most:
             raise ValueError(
-                f"{where} {key!r} claims {claimed:,} bytes {what}in the shape {found.shape}, more than "
+                f"{where} {key!r} claims {claimed:,} bytes {what}for shape {found.shape}, more than "
                 f"{most:,}".strip()
             )
     return found
@@ -182,7 +182,7 @@ def plain_member(group: Any, key: str, where: str = "") -> Any:
     # `key in group` would follow the link.
     links, name = group.id.links, key.encode()
     if links.exists(name) and links.get_info(name).type != h5py.h5l.TYPE_HARD:
-        raise ValueError(f"{where} {key!r} is a link to another place".strip())
+        raise ValueError(f"{where} {key!r} is a link".strip())
     return take(group, key, where)
 
 

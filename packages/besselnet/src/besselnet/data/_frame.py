@@ -1,4 +1,4 @@
-"""Whether pictures fill their frames, or objects lie on a uniform ground."""
+"""Find out whether images fill their frame, or show objects on a uniform background."""
 
 import torch
 from torch import Tensor
@@ -15,19 +15,20 @@ MOST_IMAGES, MOST_PIXELS = 500, 64
 
 
 def ground_colour(images: Pixels, reach: float = 1.0) -> Tensor | None:
-    """The colour (C,), in [0, 1], of the uniform ground that objects lie on; None if there is none.
+    """Return the colour (C,), in [0, 1], of the uniform background; None if there is none.
 
-    The corners are the pixels outside of the ellipse that touches the four sides; the ground is the median
-    of their colours over all images. An image lies on it if the root mean square distance of its corners
-    from that colour is less than a tenth of that of the whole image. There is a ground if most images lie on
-    it. So the answer is the same for images with more or less contrast, and rotated by quarter turns.
+    The corners are the pixels outside the ellipse that touches the four sides. The background colour is the
+    median of their colours over all images. An image has this background if the root mean square distance of
+    its corners from that colour is less than a tenth of that of the whole image. A colour is returned if most
+    images have this background. So the result does not depend on the contrast of the images, nor on
+    quarter turns.
 
     Args:
         images: (N, C, H, W), as in an `ImageSet`.
-        reach: factor on that ellipse. With 1.2, objects may reach the sides of their images and lie a little
-            outside of the disc; only the very corners must be ground.
+        reach: scale of the ellipse. With 1.2, objects may touch the sides of the image and extend slightly
+            outside the disc; only the outermost corners must be background.
 
-    Of more than 500 images and of more than 128 pixels a side, only some are looked at, evenly spaced.
+    It uses at most 500 images and 128 pixels per side, evenly spaced.
     """
     count, _, height, width = images.shape
     step = max(1, min(height, width) // MOST_PIXELS)
@@ -43,5 +44,5 @@ def ground_colour(images: Pixels, reach: float = 1.0) -> Tensor | None:
 
 
 def frames_are_full(images: Pixels) -> bool:
-    """Whether the corners of the images (N, C, H, W) are part of the picture: see `ground_colour`."""
+    """Return whether images (N, C, H, W) fill their frame, without a uniform background (`ground_colour`)."""
     return ground_colour(images) is None

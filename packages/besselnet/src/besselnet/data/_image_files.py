@@ -1,4 +1,4 @@
-"""Many image files -> one tensor, and what happens to those that cannot be read."""
+"""Decode many image files to one tensor, and handle unreadable files."""
 
 import warnings
 from collections import Counter
@@ -103,5 +103,5 @@ def report_failures(
     if len(failures) == total:
         raise ValueError(message)
     if on_error == "raise":
-        raise ValueError(f"{message}; to leave such files out, {option_hint('on_error', 'skip')}")
-    warnings.warn(f"left out: {message}", stacklevel=stacklevel)
+        raise ValueError(f"{message}; to skip such files, {option_hint('on_error', 'skip')}")
+    warnings.warn(f"skipped: {message}", stacklevel=stacklevel)

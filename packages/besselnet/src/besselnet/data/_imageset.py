@@ -16,27 +16,27 @@ Task = Literal["classify", "segment", "regress", "multilabel"]
 
 @dataclass(frozen=True, repr=False)
 class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
-    """Images, their labels, and optionally the group (slide, patient, field of view) of each.
+    """Images with labels, and optionally the group (slide, patient, field of view) of each image.
 
-    A `torch.utils.data.Dataset`: item i is (image, label), float32 (C, H, W) in [0, 1] and an int (or a
-    tensor, for labels that are no classes), so a `DataLoader` takes it as it is. `Batches` is faster, since
-    it does not go image by image.
+    A `torch.utils.data.Dataset`: item i is (image, label). The image is float32 (C, H, W) in [0, 1]. The
+    label is an int, or a tensor for other tasks than classification. It works with a `DataLoader`.
+    `Batches` is faster, because it does not process single images.
 
-    - `images`: (N, C, H, W) uint8, or float32 in [0, 1] where the source has more than 8 bits; a tensor, or
-      `StoredImages` on disk, of which `images[rows]` is one;
-    - `labels`: their type says what they are (`task`):
+    - `images`: (N, C, H, W) uint8, or float32 in [0, 1] if the source has more than 8 bits; a tensor, or
+      `StoredImages` on disk, whose `images[rows]` is a tensor;
+    - `labels`: their dtype and shape determine the `task`:
 
       | task | labels | `classes` |
       |---|---|---|
       | `"classify"` | (N,) int64, indices into `classes` | names of the classes |
-      | `"segment"` | (N, H, W) uint8, a class for each pixel, or `IGNORED` | names of the classes |
+      | `"segment"` | (N, H, W) uint8, the class of each pixel, or `IGNORED` | names of the classes |
       | `"regress"` | (N, K) float32 | names of the K values |
       | `"multilabel"` | (N, K) bool, whether each of `classes` is in the image | names of the classes |
 
     - `groups`: (N,) int64 or None. Images of one group are not independent, so splits can keep
       them together;
-    - `instances`: with masks, (N, H, W) int32 numbers of the single objects, 0 for none, or None. They judge
-      predictions; nothing is trained on them.
+    - `instances`: with masks, (N, H, W) int32 instance numbers, 0 for none, or None. They are used for
+      evaluation, not for training.
     """
 
     images: Pixels
@@ -56,7 +56,7 @@ class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
             self.instances.shape != self.labels.shape or self.instances.dtype != torch.int32
         ):
             raise ValueError(
-                f"instances must be int32 and of the shape of the masks, got {self.instances.dtype} "
+                f"instances must be int32 with the shape of the masks, got {self.instances.dtype} "
                 f"{tuple(self.instances.shape)}"
             )
         # Images on disk were decoded into that range.
@@ -64,7 +64,7 @@ class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
         if in_memory and self.images.dtype == torch.float32 and len(self.images):
             low, high = (float(v) for v in torch.aminmax(self.images[:]))
             if not (low >= 0 and high <= 1):
-                raise ValueError(f"float images must lie in [0, 1], got {low:g} to {high:g}")
+                raise ValueError(f"float images must be in [0, 1], got {low:g} to {high:g}")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -82,7 +82,7 @@ class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
 
     @property
     def task(self) -> Task:
-        """What the labels are."""
+        """The task that the labels are for."""
         return _kind(self.labels)
 
     @property
@@ -96,16 +96,16 @@ class ImageSet(Dataset[tuple[torch.Tensor, Any]]):
         return self.images.shape[2], self.images.shape[3]
 
     def class_counts(self) -> torch.Tensor:
-        """(number of classes,) images of each class; in masks, pixels of each class."""
+        """Return the number of images per class, or of pixels per class for masks: (number of classes,)."""
         if self.task == "regress":
-            raise ValueError("these images have values, and no classes to count")
+            raise ValueError("class_counts: these images have values, not classes")
         if self.task == "multilabel":
             return self.labels.sum(0)
         counts = torch.bincount(self.labels.flatten(), minlength=len(self.classes))
         return counts[: len(self.classes)]
 
     def select(self, indices: torch.Tensor) -> "ImageSet":
-        """The images at `indices`, in that order."""
+        """Return the images at `indices`, in that order."""
 
         def chosen(column: torch.Tensor | None) -> torch.Tensor | None:
             return None if column is None else column[indices]
@@ -158,7 +158,7 @@ def _check_masks(found: ImageSet) -> None:
     expected = (len(found), *found.image_size)
     if tuple(found.labels.shape) != expected:
         raise ValueError(
-            f"masks must be {expected}, as the images, got {tuple(found.labels.shape)}"
+            f"masks must be {expected}, like the images, got {tuple(found.labels.shape)}"
         )
     if not 1 <= len(found.classes) < IGNORED:
         raise ValueError(f"masks must have 1 to {IGNORED - 1} classes, got {len(found.classes)}")
@@ -193,20 +193,20 @@ _LABELS_OF: dict[Task, Callable[[ImageSet], None]] = {
 
 
 def as_floats(images: torch.Tensor) -> torch.Tensor:
-    """uint8 -> float32 in [0, 1]; floats as they are."""
+    """Convert uint8 to float32 in [0, 1]; floats are unchanged."""
     return images.float().div_(255) if images.dtype == torch.uint8 else images
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where images come from. `str()` is one line for a log or the caption of a table.
+    """Origin of images. `str()` returns one line for a log or a caption.
 
-    - `data_set`: what the images are, and whether their parts are official;
-    - `recreated`: made here from other images, because the published files are not available;
-    - `divided`: how they were divided into parts, "" where the parts came with the images;
-    - `fitted`: which size they were brought to, and how, where that was chosen for them;
-    - `stored`: why and where they are kept on disk, "" in memory. It is not in the line: the images are the
-      same.
+    - `data_set`: name of the data set, and whether its splits are official;
+    - `recreated`: whether it was re-created from other images, because the published files are not available;
+    - `divided`: how the images were split, "" if the splits came with the images;
+    - `fitted`: the size that besselnet chose, and how images were resized;
+    - `stored`: why and where images are stored on disk, "" in memory. It is not part of `str()`, because the
+      images are the same.
     """
 
     data_set: str = ""
@@ -221,7 +221,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set as loaded: `train`, and `val` and `test` where there are such, and its provenance."""
+    """A loaded data set: `train`, and `val` and `test` if they exist, and its `provenance`."""
 
     train: ImageSet
     val: ImageSet | None = None
@@ -233,7 +233,7 @@ class Splits:
         for name, other in self.parts().items():
             if other.task != self.train.task:
                 raise ValueError(
-                    f"{name} and train must have labels of one kind, got {other.task} and {self.train.task}"
+                    f"{name} and train must have the same task, got {other.task} and {self.train.task}"
                 )
             if other.classes != classes:
                 raise ValueError(
@@ -241,19 +241,19 @@ class Splits:
                 )
             if tuple(other.images.shape[1:]) != shape:
                 raise ValueError(
-                    f"{name} and train must have images of one shape, "
+                    f"{name} and train must have images of the same shape, "
                     f"got {tuple(other.images.shape[1:])} and {shape}"
                 )
 
     def parts(self) -> dict[str, ImageSet]:
-        """The parts that exist, by name."""
+        """Return the existing splits by name."""
         found = {"train": self.train, "val": self.val, "test": self.test}
         return {name: part for name, part in found.items() if part is not None}
 
     def merged(self) -> ImageSet:
-        """Every image of every part: what the paper's regimes are drawn from.
+        """Return the images of all splits in one set, from which the paper's regimes are sampled.
 
-        Groups and instances are kept when every part has them.
+        Groups and instances are kept if every split has them.
         """
         parts = list(self.parts().values())
 

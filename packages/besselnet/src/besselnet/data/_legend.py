@@ -1,4 +1,4 @@
-"""Legends of masks: which class a colour, or a number, stands for."""
+"""Legends of masks: the class of each colour or number."""
 
 import csv
 import re
@@ -44,8 +44,8 @@ class Legend:
             others = f" and {counted(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
             raise ValueError(
                 f"has {self._shown(unknown[0])} in row {row}, column {column}{others}: not in the legend "
-                f"({', '.join(map(self._shown, list(self.index)[:8]))}). Interpolation makes such "
-                "values: resize masks by the nearest pixel"
+                f"({', '.join(map(self._shown, list(self.index)[:8]))}). Interpolation creates "
+                "such values: resize masks by nearest-neighbour interpolation"
             )
         known = np.array([self.index[int(value)] for value in values], np.int16)
         return known[places].reshape(packed.shape)
@@ -58,7 +58,7 @@ def find_legend(folder: Path) -> Legend | None:
     """The `legend.csv` or `legend.toml` in a folder, or None."""
     found = [folder / name for name in NAMES if (folder / name).exists()]
     if len(found) > 1:
-        raise ValueError(f"{folder}: has {' and '.join(NAMES)}: must have one of them")
+        raise ValueError(f"{folder}: has {' and '.join(NAMES)}: must have only one of them")
     return read_legend(found[0]) if found else None
 
 
@@ -108,7 +108,7 @@ def _from_rows(rows: Iterable[tuple[str, str, object]]) -> Legend:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"{place}: {name!r} must be the name of a class")
         if value in index:
-            raise ValueError(f"{place}: {key.strip()!r} is there twice")
+            raise ValueError(f"{place}: {key.strip()!r} occurs twice")
         kinds.add(colour)
         name = name.strip()
         if name != IGNORE and name not in classes:
@@ -117,9 +117,9 @@ def _from_rows(rows: Iterable[tuple[str, str, object]]) -> Legend:
         if len(classes) >= IGNORED:
             raise ValueError(f"{place}: must be at most {IGNORED - 1} classes")
     if not classes:
-        raise ValueError("the legend names no class")
+        raise ValueError("the legend has no class")
     if len(kinds) > 1:
-        raise ValueError("the legend has colours and numbers: must have one kind")
+        raise ValueError("the legend has colours and numbers: must have only one of them")
     return Legend(index, tuple(classes), colours=kinds.pop())
 
 

@@ -1,4 +1,4 @@
-"""What the numbers in masks mean: classes, or single objects."""
+"""Masks of class numbers and of instance numbers."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -81,7 +81,9 @@ def _class_masks(
         largest = 1 if two else max(together - {IGNORED}, default=0)
         names = tuple(map(str, range(int(largest) + 1)))
     if len(names) < 2:
-        raise ValueError(f"{places[0]}: masks have one class only ({names[0]}); two are needed")
+        raise ValueError(
+            f"{places[0]}: masks have only one class ({names[0]}); must have at least two"
+        )
     return found, names
 
 
@@ -99,9 +101,9 @@ def _check_classes(
     advice = ""
     if names is None:
         advice = (
-            f". It has {len(values)} different values. If they number objects, "
-            f"{option_hint('masks', 'instances')}; if they are classes, name them. Interpolation makes such "
-            "values, too: resize masks by the nearest pixel"
+            f". It has {len(values)} different values. If they are instance numbers, "
+            f"{option_hint('masks', 'instances')}; if they are classes, add a legend. Interpolation also "
+            "creates such values: resize masks by nearest-neighbour interpolation"
         )
     raise ValueError(
         f"{place}: has {wrong[0]} in row {row}, column {column}: must be a class (0 to {most - 1}), or "
@@ -114,17 +116,16 @@ def _objects(mask: np.ndarray, place: str, ignore: tuple[int, ...]) -> np.ndarra
     numbers = np.where(np.isin(mask, ignore), 0, mask)
     if numbers.min() < 0 or numbers.max() > _LARGEST_INSTANCE:
         raise ValueError(
-            f"{place}: objects must have the numbers 1 to {_LARGEST_INSTANCE}, got {numbers.min()} to "
+            f"{place}: instance numbers must be 1 to {_LARGEST_INSTANCE}, got {numbers.min()} to "
             f"{numbers.max()}"
         )
     return numbers.astype(np.int32)
 
 
 def instance_classes(instances: np.ndarray) -> np.ndarray:
-    """(H, W) numbers of objects -> (H, W) uint8, indices into "background", "object", "border".
+    """Convert instance numbers (H, W) to classes (H, W) uint8: "background", "object", "border".
 
-    Border is what lies in an object, at most two pixels from another one: without it, objects that touch
-    would be one.
+    Object pixels within two pixels of another object are border. It separates touching objects.
     """
     steps = np.arange(-_REACH, _REACH + 1)
     disc = steps[:, None] ** 2 + steps**2 <= _REACH**2

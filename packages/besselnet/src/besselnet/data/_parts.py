@@ -1,4 +1,4 @@
-"""Train, val and test: as the user has made them, or divided."""
+"""Train, val and test: existing splits, or new ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,9 @@ ALL = "all"
 def need_folder(kind: str, root: Path | None) -> Path:
     """`root`, if it is a folder; the name of the `kind` goes before a folder of the same name."""
     if root is None:
-        raise ValueError(f"{kind}: needs the path of a folder; for one of that name write ./{kind}")
+        raise ValueError(
+            f"{kind}: requires the path of a folder; for a folder of that name write ./{kind}"
+        )
     if not root.is_dir():
         raise ValueError(f"{root}: must be a folder")
     return root
@@ -50,8 +52,8 @@ def assemble(
     `val` is the share of the training images that becomes the validation part of a source without one.
     """
     if val is not None and not ("train" in sets and "val" not in sets):
-        has = "validation images of its own" if "val" in sets else "no parts: use split"
-        raise ValueError(f"val={val!r}: must be unset, {data_set} has {has}")
+        has = "its own validation images" if "val" in sets else "no splits: use split"
+        raise ValueError(f"val={val!r}: must be unset, because {data_set} has {has}")
     if ALL in sets:
         splits = divide(sets[ALL], data_set, split, seed, by_group)
     else:

@@ -27,9 +27,9 @@ _COMMON = ("root", "image_size", "seed")
 
 @dataclass(frozen=True)
 class DataSource:
-    """A registered data set: how to load it and where its files come from.
+    """A registered data set: its loader and the source of its files.
 
-    `obtain` says in one line how to get the files of a set that has no `downloads`.
+    `obtain` explains in one line how to get the files of a set without `downloads`.
     """
 
     name: str
@@ -40,7 +40,7 @@ class DataSource:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of the options that `load_data` passes on."""
+        """Names of the options that `load_data` accepts."""
         return tuple(k for k in inspect.signature(self.load).parameters if k not in _COMMON)
 
 
@@ -54,7 +54,7 @@ def register_data(
     downloads: tuple[Download, ...] = (),
     obtain: str = "",
 ) -> Callable[[Callable[..., Splits]], Callable[..., Splits]]:
-    """Decorator: make `load(*, root, image_size, seed, ...) -> Splits` known as `name`."""
+    """Decorator that registers `load(*, root, image_size, seed, ...) -> Splits` as `name`."""
     if name in _SOURCES:
         raise ValueError(f"a data set called {name!r} is already registered")
 
@@ -66,18 +66,18 @@ def register_data(
 
 
 def list_data() -> list[str]:
-    """Names of the data sets, sorted."""
+    """List the names of the data sets, sorted."""
     return sorted(_SOURCES)
 
 
 def data_source(name: str) -> DataSource:
-    """The registered data set called `name`."""
+    """Return the registered data set called `name`."""
     if name not in _SOURCES:
         near = difflib.get_close_matches(name, list_data(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
             f"{name!r} is neither a data set ({', '.join(list_data())}) "
-            f"nor a folder of images, an .npz or a .csv file{hint}"
+            f"nor a folder of images, an .npz file or a .csv file{hint}"
         )
     return _SOURCES[name]
 
@@ -101,7 +101,9 @@ def _find(name_or_path: str | Path, root: str | Path | None) -> tuple[DataSource
     place: Path | None
     if str(name_or_path) not in _SOURCES and path.exists():
         if root is not None:
-            raise ValueError(f"root is for data sets by name, and {name_or_path!s} is a path")
+            raise ValueError(
+                f"root must be unset for a path such as {name_or_path!s}; it is for named data sets"
+            )
         source, place = data_source(_kind_of(path)), path
     else:
         source = data_source(str(name_or_path))
@@ -121,18 +123,17 @@ def load_data(
 ) -> Splits:
     """Load a registered data set, a folder of images, an .npz file, or a CSV table of images.
 
-    A folder has a directory per class, or `images` and `masks`, or a table.
+    A folder has one subfolder per class, or `images` and `masks`, or a table.
 
+    - `root`: folder (or file) with the published files; it is only read. Default: the cache folder, where
+      missing files are downloaded;
+    - `image_size`: resize images to this size (square). Default: published sets keep their size. For your own
+      images, a size is chosen if they are not square, differ in size or have more than 256 pixels per side.
+      Images with masks are not resized;
+    - `seed`: random seed for splitting sets without official splits, and for re-created sets;
+    - `options`: options of the data set, see `data_source(name).options` and the documentation.
 
-    - `root`: a folder (or the file itself) that holds the published files; it is only read. Without
-      it they are looked for in the cache folder and downloaded if missing;
-    - `image_size`: resize to this many pixels square; unset: as the set is, and for images of the
-      user's chosen where they are not square, differ in size or have more than 256 pixels a side. Images
-      with masks keep their pixels;
-    - `seed`: of the division of sets without official parts, and of re-created sets;
-    - `options`: those of the data set, see `data_source(name).options` and the documentation.
-
-    A registered name goes before a path of the same spelling; write "./mnist" for the folder.
+    A registered name takes precedence over a path of the same name; write "./mnist" for the folder.
     """
     if image_size is not None:
         check_count("image_size", image_size, most=LARGEST_SIDE)
@@ -141,7 +142,7 @@ def load_data(
     unknown = sorted(set(options) - set(source.options))
     if unknown:
         raise ValueError(
-            f"{source.name} has no option {unknown[0]!r}: it has {', '.join(source.options) or 'none'}"
+            f"{source.name} has no option {unknown[0]!r}; its options: {', '.join(source.options) or 'none'}"
         )
     for key, value in options.items():
         check_finite(key, value)
@@ -155,7 +156,7 @@ def load_data(
 
 
 def data_options(name_or_path: str | Path) -> tuple[str, ...]:
-    """Names of the options that `load_data` takes for a data set or path; none where there is no such set."""
+    """Return the names of the options of a data set or path; empty if there is no such set."""
     try:
         return _find(name_or_path, None)[0].options
     except ValueError:
@@ -163,10 +164,10 @@ def data_options(name_or_path: str | Path) -> tuple[str, ...]:
 
 
 def resolve_reading(name_or_path: str | Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` of a data set, with the `resize` that it takes where they name none.
+    """Return the `options` of a data set with its default `resize` if they have none.
 
-    Prediction must bring images to their size as the training did, whatever set that was. Where there is
-    no such set, the options stay as they are: `load_data` says what is wrong.
+    Prediction must resize images like training did. If there is no such set, the options are unchanged, and
+    `load_data` explains the error.
     """
     try:
         source, _ = _find(name_or_path, None)
@@ -179,7 +180,7 @@ def resolve_reading(name_or_path: str | Path, options: Mapping[str, Any]) -> dic
 
 
 def fetch_data(name: str) -> list[Path]:
-    """Download the files of a data set into the cache folder, or check those that are there."""
+    """Download the files of a data set to the cache folder, or verify existing ones."""
     source = data_source(name)
     if not source.downloads:
         raise ValueError(f"{name} has nothing to download: {source.obtain}")

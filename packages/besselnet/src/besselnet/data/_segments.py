@@ -1,14 +1,14 @@
-"""References to a few images each, which another process or machine can follow, and what they lead to.
+"""References to images (segments), which another process or machine can load.
 
 | segment | refers to |
 |---|---|
 | `Files` | image files, local or remote |
-| `Members` | members of a tar archive, by their place in it |
+| `Members` | members of a tar archive, by their position |
 | `Rows` | rows of an array |
-| `Held` | images that were read already, and errors |
+| `Held` | images that were already read, and errors |
 
 A segment has a length, slices are segments, and `load` yields (name, content) of every image. `here` is the
-first file of this machine that it refers to, if any.
+first local file that it refers to, if any.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ _SMALL = 256 * 256
 
 @dataclass(frozen=True)
 class Files:
-    """Image files by path or address."""
+    """Image files by path or URL."""
 
     places: tuple[str, ...]
 
@@ -56,7 +56,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Members:
-    """Members of a tar archive on this machine: name, first byte and number of bytes of each."""
+    """Members of a local tar archive: name, first byte and number of bytes of each."""
 
     archive: str
     members: tuple[tuple[str, int, int], ...]
@@ -115,7 +115,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Held:
-    """Contents that came with the reference."""
+    """Contents that are stored in the reference."""
 
     contents: tuple[tuple[str, Content], ...]
 
@@ -137,7 +137,7 @@ Segment = Files | Members | Rows | Held
 
 
 def hold_contents(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    """The same images for a machine that does not see the files of this one; remote ones stay references."""
+    """Return segments for a machine without access to local files: contents of local files are included."""
     return tuple(
         segment if segment.here is None else Held(tuple(map(_held, segment.load())))
         for segment in segments
@@ -156,7 +156,7 @@ def _held(item: tuple[str, Content]) -> tuple[str, Content]:
 
 
 def cut_segments(segments: Iterable[Segment], size: int) -> Iterator[tuple[Segment, ...]]:
-    """The same images in lists of segments with `size` images together; the last has what is left."""
+    """Yield the same images in lists of segments with `size` images each; the last may have fewer."""
     left, piece = size, list[Segment]()
     for segment in segments:
         while len(segment):
@@ -179,7 +179,7 @@ def read_contents(
     page: int | None = None,
     max_pixels: int | None = None,
 ) -> Iterator[tuple[str, Array | Exception]]:
-    """(name, (C, H, W) as `read_pixels` has it), or (name, error), for every image."""
+    """Yield (name, (C, H, W) as from `read_pixels`), or (name, error), for every image."""
     how: dict[str, Any] = {"bits": bits, "page": page, "max_pixels": max_pixels}
     for segment in segments:
         for name, content in segment.load():
@@ -201,9 +201,9 @@ def read_contents(
 def read_segments(
     segments: Sequence[Segment], *, image_size: int, resize: Resize = RESIZE, **how: Any
 ) -> tuple[list[str], list[Tensor | Exception]]:
-    """Names, and images (C, image_size, image_size) of uint8, or float32 in [0, 1], or errors.
+    """Return names, and images (C, image_size, image_size), uint8 or float32 in [0, 1], or errors.
 
-    The images are those of `iter_images`, to the bit. `how` are the options of `read_contents`.
+    The images are bit-identical to those of `iter_images`. `how` are the options of `read_contents`.
     """
     names: list[str] = []
     images: list[Tensor | Exception] = []
@@ -249,7 +249,7 @@ def _one_image(row: Array, bits: int | None, max_pixels: int | None) -> Array:
     if max_pixels is not None and image.shape[1] * image.shape[2] > max_pixels:
         raise ValueError(f"has more pixels than max_pixels={max_pixels}")
     if image.dtype != np.uint8 and not (image.min() >= 0 and image.max() <= 1):
-        raise ValueError(f"float pixels must lie in [0, 1], got {image.min():g} to {image.max():g}")
+        raise ValueError(f"float pixels must be in [0, 1], got {image.min():g} to {image.max():g}")
     return image
 
 

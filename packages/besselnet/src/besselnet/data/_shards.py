@@ -1,4 +1,4 @@
-"""Batches straight from tar shards: images are read in order and decoded when their turn comes."""
+"""Batches from tar shards: images are read in order and decoded on the fly."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -30,24 +30,23 @@ class _Labelled(NamedTuple):
 
 @dataclass(eq=False)
 class ShardBatches:
-    """Iterable of (images, labels), as `Batches` gives them, from tar shards in the layout of WebDataset.
+    """Iterable of batches (images, labels), like `Batches`, from tar shards in WebDataset layout.
 
     A sample has an image (``000012.jpg``) and its class: ``000012.cls`` with a name or number, or
-    ``000012.json`` with one under "label". Order and augmentation depend on `seed`, epoch and batch alone:
+    ``000012.json`` with one under "label". Order and augmentation depend only on `seed`, epoch and batch:
 
-    - the shards of an epoch come in random order, and images leave a buffer of `buffer` images at random.
-      So an epoch has every image once, but images that are far from each other do not change places as
-      freely as in `Batches`;
-    - `fit` resumes exactly; it reads the shards of the epoch up to its place again, without decoding;
-    - process `rank` of `world_size` decodes its share of the common batch; each reads all shards.
+    - shards are read in random order in each epoch, and shuffled by a buffer of `buffer` images. Every image
+      occurs once per epoch, but distant images are shuffled less than in `Batches`;
+    - `fit` resumes exactly; it reads the shards of the epoch again up to that batch, without decoding;
+    - process `rank` of `world_size` decodes its part of the global batch; each process reads all shards.
 
     Args:
-        shards: tar archives, as `open_sources` takes them: paths, patterns, addresses that fsspec opens;
-            ``train-{000..146}.tar`` stands for 147.
-        batch_size: of the common batch.
+        shards: tar archives, as in `open_sources`: paths, patterns or URLs for fsspec;
+            ``train-{000..146}.tar`` stands for 147 archives.
+        batch_size: size of the global batch.
         classes: names of the classes.
-        image_size: side in pixels; `resize` says how images come to it, `channels` is 1 or 3.
-        images: how many there are. Unset: all shards are read once to count them.
+        image_size: side in pixels; `resize` determines how images are resized, `channels` is 1 or 3.
+        images: number of images. Default: all shards are read once to count them.
         decoding: further options of `decode_image`.
     """
 
@@ -84,14 +83,14 @@ class ShardBatches:
         return -(-self._total // self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order and augmentation the batches follow."""
+        """Set the epoch, which determines order and augmentation."""
         self.epoch = check_count("epoch", epoch, least=0)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return self.iter_from(0)
 
     def iter_from(self, first: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of the epoch from number `first` on; those before it are read, and not decoded."""
+        """Yield the batches of the epoch from `first` on; earlier ones are read but not decoded."""
         samples = self._ordered()
         for _ in islice(samples, first * self.batch_size):
             pass
@@ -101,7 +100,7 @@ class ShardBatches:
             more = index + 1 == len(self) and next(samples, None) is not None
             if len(batch) < wanted or more:
                 raise ValueError(
-                    f"images={self._total}: must be the number of images in the shards, which hold "
+                    f"images={self._total}: must be the number of images in the shards, which have "
                     f"{'more' if more else index * self.batch_size + len(batch)}"
                 )
             yield self._decoded(index, batch)
@@ -172,10 +171,10 @@ def _find_shards(shards: str | Path | Sequence[str | Path]) -> list[str]:
     found = []
     for source in open_sources(places):
         if not isinstance(source, TarSource):
-            raise ValueError(f"shards={shards!r}: must be tar archives, and has {source.name}")
+            raise ValueError(f"shards={shards!r}: must be tar archives, got {source.name}")
         found.append(source.place)
     if not found:
-        raise ValueError(f"shards={shards!r}: must name at least one tar archive")
+        raise ValueError(f"shards={shards!r}: must have at least one tar archive")
     return found
 
 

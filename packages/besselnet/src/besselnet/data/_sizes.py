@@ -1,6 +1,6 @@
-"""Which size images get that do not come square, of one size, and small enough to train on.
+"""Choose a size for images that are not square, differ in size, or are too large to train on.
 
-Images with masks keep their pixels: they are padded to the size of the largest.
+Images with masks are not resized: they are padded to the size of the largest.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _LEAST, _MOST = 16, 224
 
 _HOW = {
     "crop": "shorter side scaled to {0}, centre cropped",
-    "fit": "longer side scaled to {0}, filled up with zeros",
+    "fit": "longer side scaled to {0}, padded with zeros",
     "stretch": "stretched to {0} x {0}",
 }
 

@@ -1,14 +1,14 @@
-"""Any number of images from any place, in a fixed order: files, folders, globs, lists, archives, arrays.
+"""Sources of any number of images, in a fixed order: files, folders, globs, lists, archives, arrays.
 
 | source | means |
 |---|---|
 | a folder | the image files in it, at any depth, sorted |
-| `"photos/*.jpg"` | what the pattern matches, sorted; `**` for any depth |
-| `"shards/{000..099}.tar"` | a name for each number |
-| FILE.txt | a source on each line |
+| `"photos/*.jpg"` | the files that the pattern matches, sorted; `**` for any depth |
+| `"shards/{000..099}.tar"` | one name per number |
+| FILE.txt | one source per line |
 | FILE.tar, .tar.gz, .tgz | the image files in it, in their order (WebDataset) |
-| FILE.npz, .h5, .hdf5, .zarr | the rows of an array; FILE#KEY names the array |
-| PROTOCOL://... | any of these elsewhere, by fsspec |
+| FILE.npz, .h5, .hdf5, .zarr | the rows of an array; FILE#KEY selects the array |
+| PROTOCOL://... | any of these on remote storage, by fsspec |
 | anything else | an image file |
 """
 
@@ -38,9 +38,9 @@ class ImageSource:
     """Images that are read one after the other.
 
     Attributes:
-        name: of the source, for people.
-        count: of its images; None if it is not known before they are read.
-        size: in bytes, where that is all that is known.
+        name: name of the source, for messages.
+        count: number of images; None if it is unknown before they are read.
+        size: size in bytes, if only that is known.
     """
 
     name: str
@@ -48,11 +48,11 @@ class ImageSource:
     size: int = 0
 
     def segments(self) -> Iterator[Segment]:
-        """References to all images, in order."""
+        """Yield references to all images, in order."""
         raise NotImplementedError
 
     def facts(self) -> Iterator[str]:
-        """What changes if other images come from it, as far as that is known without reading them."""
+        """Yield strings that change if the images change, as far as known without reading them."""
         raise NotImplementedError
 
 
@@ -156,7 +156,7 @@ class ArraySource(ImageSource):
             with stored_array(self.place, self.key) as (key, array):
                 if len(array.shape) not in (3, 4):
                     raise ValueError(
-                        f"{key!r} has the shape {array.shape}: images have 3 or 4 axes"
+                        f"{key!r} has shape {array.shape}: images must have 3 or 4 dimensions"
                     )
                 return key, tuple(array.shape), str(array.dtype)
         except (ValueError, OSError) as error:
@@ -165,11 +165,11 @@ class ArraySource(ImageSource):
 
 @dataclass(frozen=True)
 class Listing:
-    """What sources had when they were listed.
+    """Result of `list_sources`.
 
     Attributes:
-        digest: of all places, sizes and shapes.
-        count: images, where all sources know.
+        digest: hash of all paths, sizes and shapes.
+        count: number of images, if all sources know it.
     """
 
     digest: str
@@ -177,7 +177,7 @@ class Listing:
 
 
 def list_sources(sources: Iterable[ImageSource]) -> Listing:
-    """Look through all sources once, which sets their `count` and `size`."""
+    """List all sources once, which sets their `count` and `size`."""
     digest, counts = hashlib.sha256(), []
     for source in sources:
         for fact in source.facts():
@@ -188,7 +188,7 @@ def list_sources(sources: Iterable[ImageSource]) -> Listing:
 
 
 def open_sources(places: Iterable[Path | str]) -> list[ImageSource]:
-    """The sources that places stand for, see above; image files that follow one another are one."""
+    """Return the sources of `places`; consecutive image files are one source."""
     found: list[ImageSource] = []
     for place in map(_tidy, places):
         for source in _sources_of(place):
@@ -200,7 +200,7 @@ def open_sources(places: Iterable[Path | str]) -> list[ImageSource]:
 
 
 def check_sources(places: Iterable[Path | str]) -> None:
-    """Refuse local places where nothing is."""
+    """Raise `ValueError` for local paths that do not exist."""
     for place in map(_tidy, places):
         whole = is_remote(place) or os.path.exists(_split_key(place)[0])
         for name in () if whole else _names_of(place):
@@ -277,7 +277,7 @@ def _listed(path: str) -> Iterator[ImageSource]:
         return
     for place in _lines(path):
         if place.endswith(LIST_SUFFIX):
-            raise ValueError(f"{path}: lists {place}: a list of lists is not read")
+            raise ValueError(f"{path}: contains {place}: a list must not contain lists")
         yield from _sources_of(place)
 
 

@@ -1,4 +1,4 @@
-"""Divide images: stratified by class where there are classes, or by whole groups."""
+"""Split images, stratified by class, or by whole groups."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,13 +20,13 @@ def split_indices(
     seed: int,
     groups: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Indices of disjoint parts with the class proportions of the whole; one part per entry of `sizes`.
+    """Return the indices of a stratified split, one part per entry of `sizes`.
 
-    `labels` (N,) are class numbers. `sizes` are numbers of images (all int) or shares of the whole (all
-    float, sum <= 1); what they leave over is in no part. Each part has exactly its size, and per class
-    the proportional number of images up to one. Indices ascend.
+    `labels` (N,) are class numbers. `sizes` are numbers of images (all int) or fractions (all float,
+    sum <= 1); the remaining images are in no part. Each part has exactly its size, and per class the
+    proportional number of images up to one. Indices are in ascending order.
 
-    With `groups` (N,) every group lies in one part (or in none): sizes and proportions are then met as
+    With `groups` (N,), every group is in one part (or in none). Sizes and proportions are then met as
     closely as whole groups allow.
     """
     wanted = _wanted_counts(sizes, len(labels))
@@ -38,7 +38,7 @@ def split_indices(
     parts = [np.flatnonzero(part_of == part) for part in range(len(wanted))]
     if not all(map(len, parts)):
         part = list(map(len, parts)).index(0)
-        raise ValueError(f"part {part} of {tuple(sizes)} would be empty: there are too few groups")
+        raise ValueError(f"part {part} of {tuple(sizes)} would be empty: too few groups")
     return tuple(torch.from_numpy(indices) for indices in parts)
 
 
@@ -48,17 +48,17 @@ def stratified_split(
     seed: int,
     by_group: bool = False,
 ) -> tuple[ImageSet, ...]:
-    """The parts of `split_indices`; with `by_group` the groups of the images stay together.
+    """Split an image set by `split_indices`; with `by_group`, groups of images stay together.
 
-    Images with several classes, in masks or labels, count as the rarest of theirs. Images with values are
-    divided at random.
+    Images with several classes, in masks or labels, count as their rarest class. Images with values are
+    split at random.
     """
     groups = _groups_of(imageset, by_group)
     return tuple(map(imageset.select, split_indices(strata(imageset), sizes, seed, groups)))
 
 
 def strata(imageset: ImageSet) -> torch.Tensor:
-    """(N,) the class that each image counts as in a division, so that no part lacks a rare one."""
+    """Return the class (N,) by which each image is stratified, so that no part lacks a rare class."""
     if imageset.task == "classify":
         return imageset.labels
     if imageset.task == "regress":
@@ -86,7 +86,7 @@ def check_shares(name: str, split: object) -> list[float]:
         shares = []
     if len(shares) != 3 or sum(shares) > 1 + ROUNDING:
         raise ValueError(
-            f"{name}={split!r}: must be three shares (train, val, test), numbers > 0 that sum to at most 1"
+            f"{name}={split!r}: must be three fractions (train, val, test) > 0 that sum to at most 1"
         )
     return shares
 
@@ -100,7 +100,7 @@ def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[i
     elif all(isinstance(size, float) for size in sizes):
         edges = np.cumsum([0.0, *sizes])
         if edges[-1] > 1 + ROUNDING:
-            raise ValueError(f"sizes={tuple(sizes)}: shares must sum to at most 1")
+            raise ValueError(f"sizes={tuple(sizes)}: fractions must sum to at most 1")
         counts = np.diff(np.round(edges * total).astype(int)).tolist()
     else:
         raise ValueError(f"sizes={tuple(sizes)}: must be all int or all float")
@@ -108,7 +108,7 @@ def _wanted_counts(sizes: Sequence[int] | Sequence[float], total: int) -> list[i
         raise ValueError(f"sizes={tuple(sizes)}: must sum to at most {counted(total, 'image')}")
     if 0 in counts:
         empty = f"part {counts.index(0)} of {tuple(sizes)} would be empty"
-        raise ValueError(f"{empty}: {counted(total, 'image')} in all")
+        raise ValueError(f"{empty}: {counted(total, 'image')} in total")
     return counts
 
 
@@ -177,18 +177,18 @@ def divide(
     seed: int,
     by_group: bool | None = None,
 ) -> Splits:
-    """Train, val and test of a set that was published without such parts.
+    """Split a data set without official splits into train, val and test.
 
-    `data_set` says in a line what the images are; `split` gives the three shares. `by_group=None` keeps
-    groups together where there are groups: images of one slide or patient on both sides make a test
-    too easy.
+    `data_set` describes the images in one line; `split` has the three fractions. `by_group=None` keeps
+    groups together if there are groups: images of one slide or patient in both train and test make the
+    test too easy.
     """
     shares = check_shares("split", split)
     whole_groups = imageset.groups is not None if by_group is None else by_group
     train, val, test = stratified_split(imageset, shares, seed, by_group=whole_groups)
     unit = _unit(whole_groups)
     shown = "/".join(f"{share:g}" for share in shares)
-    how = f"{unit} divided {shown}, seed {seed}"
+    how = f"{unit} split {shown}, seed {seed}"
     return Splits(train, val, test, Provenance(data_set, divided=how))
 
 
@@ -215,10 +215,10 @@ def fold_splits(
     val_share: float = 0.0,
     data_set: str = "",
 ) -> list[Splits]:
-    """The `folds` divisions of a cross-validation, stratified as by `stratified_split`.
+    """Return the `folds` splits of a cross-validation, stratified as in `stratified_split`.
 
-    Each image is in the test part of exactly one division. `val_share` of the others are its validation
-    images, the rest trains; 0 for no validation images. `by_group` and `data_set` are as in `divide`.
+    Each image is in the test set of exactly one fold. A fraction `val_share` of the others are validation
+    images (0 for none), the rest are training images. `by_group` and `data_set` are as in `divide`.
     """
     check_count("folds", folds, least=2, most=len(imageset))
     check_number("val_share", val_share, least=0, below=1)
@@ -233,6 +233,6 @@ def fold_splits(
         splits = Splits(rest, test=imageset.select(tested))
         if val_share:
             splits = hold_out(splits, val_share, seed, whole_groups)
-        how = f"fold {number} of {folds}, {_unit(whole_groups)} divided, seed {seed}"
+        how = f"fold {number} of {folds}, {_unit(whole_groups)} split, seed {seed}"
         found.append(replace(splits, provenance=Provenance(data_set, divided=how)))
     return found

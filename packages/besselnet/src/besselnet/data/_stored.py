@@ -1,4 +1,4 @@
-"""Images on disk that are indexed as a tensor is: pieces of a cache, memory-mapped."""
+"""Images on disk with the indexing of a tensor: memory-mapped pieces of a cache."""
 
 import hashlib
 import json
@@ -50,11 +50,11 @@ class Piece:
 
 
 class StoredImages:
-    """Images (N, C, H, W) that stay on disk: `images[rows]` reads and checks those rows alone.
+    """Images (N, C, H, W) on disk: `images[rows]` reads and verifies only those rows.
 
-    Shape, type, length and indexing are those of a tensor; what is read is a tensor in memory. Every image is
-    compared with its hash whenever it is read. It can be pickled, and processes share what the system keeps
-    of the files in memory.
+    Shape, dtype, length and indexing are those of a tensor, and indexing returns a tensor in memory. Every
+    image is verified by its hash when it is read. The object can be pickled, and processes share the file
+    cache of the operating system.
     """
 
     def __init__(self, pieces: Sequence[Piece], rows: Tensor | None = None) -> None:
@@ -83,15 +83,15 @@ class StoredImages:
         return f"StoredImages({tuple(self.shape)}, {self.dtype})"
 
     def select(self, indices: Any) -> "StoredImages":
-        """The images at `indices`, in that order; nothing is read."""
+        """Return the images at `indices`, in that order, without reading them."""
         return StoredImages(self._pieces, self._rows[indices])
 
     def hashes(self) -> Tensor:
-        """(N,) int64: `row_hashes` of the images, as the cache keeps them."""
+        """Return the `row_hashes` (N,) int64 of the images, as stored in the cache."""
         return torch.cat([piece.hashes for piece in self._pieces])[self._rows]
 
     def joined(self, others: Sequence["StoredImages"]) -> "StoredImages | None":
-        """These images and the others after them; None where they are of other pieces."""
+        """Return these images followed by others; None if they belong to other pieces."""
         if any(other._pieces != self._pieces for other in others):
             return None
         return StoredImages(self._pieces, torch.cat([self._rows, *(o._rows for o in others)]))
@@ -112,7 +112,7 @@ class StoredImages:
                 target[place] = images[row]
                 if _row_hash(target[place]) != int(piece.hashes[row]):
                     raise ValueError(
-                        f"{piece.path}: image {row} is damaged: delete the file, and it is made anew"
+                        f"{piece.path}: image {row} is damaged: delete the file to rebuild it"
                     )
             _forget(memory)
         return found
@@ -139,7 +139,7 @@ def join_rows(parts: Sequence[Pixels]) -> Pixels:
 
 
 def row_hashes(column: Pixels) -> Tensor:
-    """(N,) int64, of images or labels (N, ...)."""
+    """Return hashes (N,) int64 of images or labels (N, ...)."""
     if isinstance(column, StoredImages):
         return column.hashes()
     rows = column.cpu().contiguous().numpy()
@@ -175,10 +175,10 @@ def read_piece(path: Path) -> Piece:
             columns = {name: file.get_tensor(name).clone() for name in ("hashes", "places")}
             shape = tuple(file.get_slice("images").get_shape())
     except SafetensorError as error:
-        raise ValueError(f"{path}: is damaged ({error}): delete it, and it is made anew") from None
+        raise ValueError(f"{path}: is damaged ({error}): delete it to rebuild it") from None
     about = {name: header.get(name, "") for name in ("failures", "largest")}
     if header.get("format") != _FORMAT or header.get("checksum") != _checksum(columns, about):
-        raise ValueError(f"{path}: is damaged: delete it, and it is made anew")
+        raise ValueError(f"{path}: is damaged: delete it to rebuild it")
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         entry = parse_json(opened.read(length).decode(), path)["images"]

@@ -1,4 +1,4 @@
-"""Arrays of images in .npz, HDF5 and Zarr files, of which only the rows that are asked for are read."""
+"""Arrays of images in .npz, HDF5 and Zarr files, read row by row."""
 
 import io
 import math
@@ -70,8 +70,8 @@ def _choose(key: str | None, shapes: dict[str, tuple[int, ...]]) -> str:
         return _USUAL
     if len(images) != 1:
         found = f"{len(images)} arrays" if images else "no array"
-        which = f": name one, as in FILE#{images[0]}, of {', '.join(images)}" if images else ""
-        raise ValueError(f"has {found} of 3 or 4 axes that could be images{which}")
+        which = f": choose one of {', '.join(images)}, as in FILE#{images[0]}" if images else ""
+        raise ValueError(f"has {found} of 3 or 4 dimensions that could be images{which}")
     return images[0]
 
 
@@ -87,10 +87,10 @@ def _from_npz(place: str, file: BinaryIO, key: str | None) -> tuple[str, Any]:
         member = take(members, name)
         shape, order, kind, header = _npy_header(archive, member)
         if kind.hasobject:
-            raise ValueError(f"{name!r} holds Python objects, which are not read")
+            raise ValueError(f"{name!r} contains Python objects, which are not read")
         claimed = math.prod(shape) * kind.itemsize
         if claimed != member.file_size - header:
-            raise ValueError(f"{name!r} claims {claimed:,} bytes in the shape {shape}")
+            raise ValueError(f"{name!r} claims {claimed:,} bytes for shape {shape}")
         if member.compress_type == zipfile.ZIP_STORED and not is_remote(place):
             start = _content_start(file, member) + header
             return name, np.memmap(place, kind, "r", start, shape, order)
@@ -149,7 +149,7 @@ def _from_zarr(place: str, key: str | None) -> tuple[str, Any]:
         name = _choose(key, {n: array.shape for n, array in opened.arrays()})
         found = take(opened, name)
     if not hasattr(found, "shape"):
-        raise ValueError(f"{name!r} is no array")
+        raise ValueError(f"{name!r} is not an array")
     for codec in (*found.filters, *found.compressors):
         known = getattr(codec, "codec_id", type(codec).__name__.removesuffix("Codec").lower())
         if known not in _CODECS:

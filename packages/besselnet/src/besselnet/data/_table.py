@@ -1,4 +1,4 @@
-"""Tables of images: a CSV file with a column `file`, and what each image is labelled with."""
+"""Tables of images: a CSV file with a column `file` and columns of labels."""
 
 import csv
 import os
@@ -34,9 +34,9 @@ _WHOLE = re.compile(r"[+-]?\d+")
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a table: files, labels as in `ImageSet`, and what else it says of them.
+    """The rows of a table: files, labels as in `ImageSet`, and other columns.
 
-    `parts` are "train", "val" or "test" for each file, or None where the table does not say.
+    `parts` are "train", "val" or "test" for each file, or None if the table has no splits.
     """
 
     files: list[Path]
@@ -87,7 +87,7 @@ def read_table(path: Path, task: str | None = None) -> Table:
         special = {name: header.index(name) for name in ("split", "group") if name in header}
         chosen = [i for i in range(len(header)) if i not in (file_column, *special.values())]
         if not chosen:
-            raise ValueError("line 1: must name a column of labels or values beside 'file'")
+            raise ValueError("line 1: must have a column of labels or values besides 'file'")
         cells = _Rows(
             tuple(header[i] for i in chosen), [[row[i] for i in chosen] for row in rows], lines
         )
@@ -120,15 +120,15 @@ def _read(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
                 continue
             if len(cells) != len(header):
                 raise ValueError(
-                    f"line {reader.line_num}: has {len(cells)} columns, and the first line {len(header)}"
+                    f"line {reader.line_num}: has {len(cells)} columns, but the first line has {len(header)}"
                 )
             rows.append(cells)
             lines.append(reader.line_num)
     if not rows:
-        raise ValueError("must have a line that names the columns, and a line for each image")
+        raise ValueError("must have a header line with column names, and one line per image")
     twice = [name for name in header if header.count(name) > 1 or not name]
     if twice:
-        raise ValueError(f"line 1: every column needs a name of its own, got {twice[0]!r}")
+        raise ValueError(f"line 1: column names must be unique, got {twice[0]!r} twice")
     return header, rows, lines
 
 
@@ -137,7 +137,7 @@ def _file_column(header: Sequence[str]) -> int:
         if name in header:
             return header.index(name)
     raise ValueError(
-        f"line 1: must name the columns, separated by commas, among them 'file'; got {header[:8]}"
+        f"line 1: must have column names, separated by commas, including 'file'; got {header[:8]}"
     )
 
 
@@ -147,9 +147,9 @@ def _files(folder: Path, names: Sequence[str], lines: Sequence[int]) -> list[Pat
         path = folder / name
         # Not the methods of `path`, which raise for names that no file can have.
         if not os.path.exists(path) or os.path.isdir(path):
-            raise ValueError(f"line {line}: there is no file {name[:80]!r} in {folder}")
+            raise ValueError(f"line {line}: no file {name[:80]!r} in {folder}")
         if path in seen:
-            raise ValueError(f"line {line}: {name!r} is in line {seen[path]}, too")
+            raise ValueError(f"line {line}: {name!r} is also in line {seen[path]}")
         seen[path] = line
     return list(seen)
 
@@ -159,7 +159,7 @@ def _task(rows: _Rows) -> Task:
     cells = [cell for row in rows.cells for cell in row]
     if len(rows.columns) > 1:
         if set(cells) <= {"0", "1"}:
-            raise _doubt("the columns have 0 and 1 only", "multilabel", "regress")
+            raise _doubt("the columns have only 0 and 1", "multilabel", "regress")
         return "regress"
     name = rows.columns[0]
     if any(_SEPARATOR in cell for cell in cells):
@@ -168,7 +168,7 @@ def _task(rows: _Rows) -> Task:
     if name.lower() in _CLASS_COLUMNS or 2 * numbers < len(cells):
         return "classify"
     if len(set(cells)) <= _FEW and all(map(_WHOLE.fullmatch, cells)):
-        raise _doubt(f"column {name!r} has few whole numbers", "classify", "regress")
+        raise _doubt(f"column {name!r} has few different integers", "classify", "regress")
     return "regress"
 
 
@@ -191,7 +191,7 @@ def _classes_of(rows: _Rows) -> tuple[Tensor, tuple[str, ...]]:
             raise ValueError(f"line {line}: has no label in column {rows.columns[0]!r}")
     classes = _ordered(set(cells))
     if len(classes) == 1:
-        raise ValueError(f"has one class only ({classes[0]}); two are needed to tell apart")
+        raise ValueError(f"has only one class ({classes[0]}); must have at least two")
     place = {name: number for number, name in enumerate(classes)}
     return torch.tensor([place[cell] for cell in cells]), classes
 
@@ -257,7 +257,7 @@ def _parts(names: Sequence[str], lines: Sequence[int]) -> list[str]:
             raise ValueError(f"line {line}: split {name[:40]!r} must be train, val or test")
     found = [part_of[name.lower()] for name in names]
     if "train" not in found:
-        raise ValueError("column 'split' must have 'train' in some line")
+        raise ValueError("column 'split' must have 'train' in at least one line")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tar archives, read member by member; in the layout of WebDataset, a few members are one sample."""
+"""Read tar archives member by member; in WebDataset layout, several members are one sample."""
 
 import gzip
 import tarfile
@@ -28,7 +28,9 @@ class Member(NamedTuple):
     def read(self) -> bytes:
         """The content; a link, a device, a sparse, very large or cut off file ends in one line."""
         if not self.is_plain:
-            raise ValueError(f"{self.name}: must be a plain file, no link, device or sparse file")
+            raise ValueError(
+                f"{self.name}: must be a regular file, not a link, device or sparse file"
+            )
         if self.size > MOST_BYTES:
             raise ValueError(
                 f"{self.name}: has {self.size:,} bytes, must have at most {MOST_BYTES:,}"
@@ -41,7 +43,7 @@ def whole_member(name: str, content: bytes, size: int) -> bytes:
     """What was read of an archive, unless that is less than it should have."""
     if len(content) < size:
         raise ValueError(
-            f"{name}: the archive is cut off: {len(content):,} of {size:,} bytes are there"
+            f"{name}: the archive is truncated: it has {len(content):,} of {size:,} bytes"
         )
     return content
 
@@ -69,7 +71,7 @@ def iter_members(archive: str) -> Iterator[Member]:
                 is_plain = found.isfile() and not found.issparse()
                 yield Member(found.name, found.offset_data, found.size, is_plain, file)
         if file.last.strip(b"\0") or len(file.last) < tarfile.BLOCKSIZE:
-            raise ValueError("the archive is cut off or damaged: its end is missing")
+            raise ValueError("the archive is truncated or damaged: its end is missing")
 
 
 class _Remembering:
@@ -107,7 +109,7 @@ def iter_samples(archive: str) -> Iterator[Sample]:
         if sample is None:
             sample = Sample(name, {})
         if suffix in sample.files:
-            raise ValueError(f"{archive}: holds {member.name!r} twice")
+            raise ValueError(f"{archive}: contains {member.name!r} twice")
         with reading(archive):
             sample.files[suffix] = member.read()
     if sample is not None:

@@ -1,4 +1,4 @@
-"""Pictures: the style that all figures share, pictures of networks, contact sheets."""
+"""Figures: the common style, figures of networks, contact sheets."""
 
 from besselnet.drawing._contact_sheet import contact_sheet
 from besselnet.drawing._masks import draw_overlays, draw_rotated_masks

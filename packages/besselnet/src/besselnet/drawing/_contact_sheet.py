@@ -1,4 +1,4 @@
-"""A picture of a data set: rows of examples, with what their labels say."""
+"""Contact sheets of data sets: rows of examples with their labels."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,13 +42,14 @@ class _Row(NamedTuple):
 def contact_sheet(
     imageset: ImageSet, path: Path | str, *, per_class: int = 8, seed: int = 0, title: str = ""
 ) -> None:
-    """Write a PNG with `per_class` random images of each class, each class a row with its name.
+    """Write a PNG with one row per class: its name and `per_class` random images.
 
-    Several labels are below each image, too. Images with masks are a row, their masks in colours the next,
-    and each class a line. Images with values are in a row for each, from the smallest value to the largest.
+    Images with several labels also have them below. Images with masks are in one row, with their masks in
+    colour below, and one line per class. Images with values have one row per value, from the smallest to the
+    largest.
 
-    Images are scaled to fit 72 x 72 tiles (with masks 144 x 144); other than 1 or 3 channels are shown as
-    their first one.
+    Images are scaled to fit 72 x 72 pixels (144 x 144 with masks). Unless there are 1 or 3 channels, only
+    the first one is shown.
     """
     check_count("per_class", per_class)
     generator = torch.Generator().manual_seed(seed)

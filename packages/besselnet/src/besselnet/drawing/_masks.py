@@ -1,4 +1,4 @@
-"""Pictures of masks: on their images, and against the angle by which images are rotated."""
+"""Figures of masks: overlays, and curves against the rotation angle."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ def draw_overlays(
     truths: Tensor | None,
     classes: Sequence[str],
 ) -> None:
-    """A row for each of the first images: the image, the true mask on it if given, and the predicted one.
+    """Draw one row for each of the first images: the image, its true mask if given, and its predicted mask.
 
     `images` (N, C, H, W), uint8 or float in [0, 1]; `predictions` and `truths` (N, H, W).
     """
@@ -58,9 +58,9 @@ def draw_overlays(
 
 
 def draw_rotated_masks(path: str | Path, results: Mapping[str, MaskAgreement]) -> None:
-    """Against the angle: Dice with the true masks, and agreement with the upright ones; means over classes.
+    """Plot Dice (true masks) and agreement (upright masks) against the angle, as means over classes.
 
-    One curve for each named result. Without true masks there is the agreement alone.
+    There is one curve per named result. Without true masks, only the agreement is shown.
     """
     first = next(iter(results.values()))
     quantities = {"agreement with the upright mask (IoU)": "agreement"}

@@ -1,4 +1,4 @@
-"""Pictures of networks: how they learned, how well they do, what they learned and what they see."""
+"""Figures of networks: training curves, results, filters and feature maps."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ SCORES = {"r2": "R²", "f1": "mean F1"}
 def draw_curves(
     path: str | Path, rows: Sequence[Mapping[str, float]], score: str = "accuracy"
 ) -> None:
-    """Loss, score and learning rate against the epoch, from the rows of a `History`."""
+    """Plot loss, score and learning rate against the epoch, from the rows of a `History`."""
     figure = new_figure(2.6)
     epochs = [row["epoch"] for row in rows]
     for axes, quantity in zip(figure.subplots(1, 3), ("loss", score, "learning_rate")):
@@ -55,7 +55,7 @@ def draw_curves(
 
 
 def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) -> None:
-    """The confusion matrix: rows are the true classes, columns the answers, in counts."""
+    """Draw the confusion matrix in counts: rows are true classes, columns are predictions."""
     # As wide as any figure; more than a dozen classes need more room for their numbers, up to what memory
     # holds: a thousand classes would take gigabytes.
     named = min(len(classes), MOST_NAMES)
@@ -68,7 +68,7 @@ def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) 
     names = [plain_text(classes[i]) for i in ticks]
     axes.set_xticks(ticks, names, rotation=90)
     axes.set_yticks(ticks, names)
-    axes.set(xlabel="answer", ylabel="true class")
+    axes.set(xlabel="predicted class", ylabel="true class")
     # Numbers in more cells than this are too small to read.
     if len(classes) <= 30:
         for i in ticks:
@@ -79,9 +79,9 @@ def draw_confusion(path: str | Path, confusion: Tensor, classes: Sequence[str]) 
 
 
 def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
-    """Score against the angle by which images are rotated, one curve per named `RotatedEvaluation`.
+    """Plot the score against the rotation angle, with one curve per named `RotatedEvaluation`.
 
-    All were measured with the same score and border, which the title names.
+    All must have the same score and border, which are in the title.
     """
     figure = new_figure(WIDTH)
     axes = figure.add_subplot(projection="polar")
@@ -109,7 +109,7 @@ def draw_rotated(path: str | Path, results: Mapping[str, Any]) -> None:
 def draw_values(
     path: str | Path, values: Tensor, answers: Tensor, names: Sequence[str], most: int = 6
 ) -> None:
-    """The answers (N, K) against the true values (N, K), a picture for each of the first `most` values."""
+    """Plot predicted against true values (N, K), with one panel for each of the first `most` values."""
     columns = min(len(names), most, 3)
     rows = -(-min(len(names), most) // columns)
     side = WIDTH / max(columns, 2)
@@ -128,7 +128,7 @@ def draw_values(
 
 
 def draw_reliability(path: str | Path, results: Mapping[str, Any]) -> None:
-    """Accuracy against the probability of answers, a picture for each named `robust.Reliability`."""
+    """Plot accuracy against predicted probability, with one panel per named `robust.Reliability`."""
     side = WIDTH / 2
     figure = new_figure(side + 0.2, side * len(results))
     for number, (axes, (name, result)) in enumerate(
@@ -152,7 +152,7 @@ def draw_reliability(path: str | Path, results: Mapping[str, Any]) -> None:
 def draw_rates(
     path: str | Path, rates: Sequence[float], losses: Sequence[float], suggestion: float
 ) -> None:
-    """The loss against the learning rate, and the rate that is suggested."""
+    """Plot the loss against the learning rate, with the suggested rate."""
     figure = new_figure(3.2)
     axes = figure.subplots()
     axes.plot(rates, losses, **line_style(0)._replace(marker="")._asdict())
@@ -170,7 +170,7 @@ def draw_folds(
     accuracy: float,
     interval: tuple[float, float],
 ) -> None:
-    """The accuracy of each fold, that of all images, and its confidence interval."""
+    """Plot the accuracy of each fold, and of all images with its confidence interval."""
     figure = new_figure(3.2)
     axes = figure.subplots()
     numbers = range(1, len(accuracies) + 1)
@@ -185,8 +185,7 @@ def draw_folds(
 
 
 def draw_filters(path: str | Path, filters: Tensor, most: int = 64) -> None:
-    """Kernels (O, I, k, k) as grey images, channel by channel, each between minus and plus its
-    largest value."""
+    """Draw kernels (O, I, k, k) as grey images, channel by channel, each scaled by its largest value."""
     kernels = filters.flatten(0, 1)[:most].cpu()
     columns = min(8, len(kernels))
     rows = -(-len(kernels) // columns)
@@ -201,7 +200,7 @@ def draw_filters(path: str | Path, filters: Tensor, most: int = 64) -> None:
 
 
 def learned_filters(model: nn.Module) -> Tensor | None:
-    """Kernels (O, I, k, k) of the first convolution in `model`, upright; None if it has none."""
+    """Return the kernels (O, I, k, k) of the first convolution in `model`, upright; None if it has none."""
     for module in model.modules():
         if isinstance(module, BesselConv2d):
             return module.filters().detach()
@@ -211,15 +210,15 @@ def learned_filters(model: nn.Module) -> Tensor | None:
 
 
 def layer_outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
-    """What each activation layer of ``model`` gives for images (N, C, H, W): (N, channels, h, w)."""
+    """Return the output (N, channels, h, w) of each activation layer for images (N, C, H, W)."""
     with evaluating(model):
         return activation_maps(model, images)[1]
 
 
 def strongest_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
-    """For each activation layer the map that responds most to the first image: (N, h, w).
+    """Return the map (N, h, w) of each activation layer that responds most to the first image.
 
-    Maps smaller than 3 x 3 show nothing and are left out.
+    Maps smaller than 3 x 3 are left out.
     """
     return [
         maps[:, maps[0].flatten(1).norm(dim=1).argmax()]
@@ -235,7 +234,7 @@ def draw_feature_maps(
     rotated: Tensor,
     layers: Sequence[int],
 ) -> Figure:
-    """Two rows for each model: the maps of ``image`` and of ``rotated``, at the given layers."""
+    """Draw two rows per model: the feature maps of ``image`` and of ``rotated`` at the given layers."""
     columns = len(layers) + 1
     # Two rows of square maps, and a title.
     figure = new_figure((2 * WIDTH / columns + 0.5) * len(models))

@@ -1,4 +1,4 @@
-"""Pictures of how a network fares with corrupted images and under attack."""
+"""Figures of robustness to corruptions and attacks."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ ATTACKS = {"fgsm": "FGSM", "short_pgd": "PGD", "ensemble": "APGD and square"}
 
 
 def draw_robust(path: str | Path, found: Mapping[str, Any]) -> None:
-    """Accuracy against the severity of corruptions, and against epsilon: of `evaluate_robust`'s result."""
+    """Plot accuracy against severity of corruptions and against epsilon, from `evaluate_robust`."""
     figure = new_figure(4.8)
     left, right = figure.subplots(1, 2, sharey=True)
     for number, (name, curve) in enumerate(found["corruptions"].items()):

@@ -1,7 +1,6 @@
-"""How every figure looks: colours that everyone can tell apart, letters that can be read.
+"""The style of all figures: colour-blind safe colours and readable text.
 
-Figures are 8 inches wide and written with 125 dots an inch, 1000 pixels: no letter is smaller than
-8 points, 14 pixels.
+Figures are 8 inches wide at 125 dots per inch, 1000 pixels. Text has at least 8 points, 14 pixels.
 """
 
 import io
@@ -27,7 +26,7 @@ from besselnet.atomic import write_atomically
 WIDTH = 8.0
 DPI = 125
 SMALL = 8.5
-"""Points, for labels in and beside small pictures."""
+"""Font size in points for labels in and next to small panels."""
 
 # Lightness rises all the way in the first and falls alike to both sides in the second: they can be
 # read without colour vision, but for the sign, whose red and blue nobody confuses.
@@ -37,7 +36,7 @@ GREY = "gray"
 
 
 class LineStyle(NamedTuple):
-    """Colour, marker and dashes together, so that lines differ in print and for every eye."""
+    """Colour, marker and dashes, so that lines also differ in print and for colour-blind readers."""
 
     color: str
     marker: str
@@ -57,21 +56,21 @@ LINES = (
 
 
 def line_style(number: int) -> LineStyle:
-    """A style for any number of lines: after the last colour, the same with other marks and dashes."""
+    """Return the style of a line; colours repeat with other markers and dashes."""
     again, place = divmod(number, len(LINES))
     other = LINES[(place + 3 * again) % len(LINES)]
     return LineStyle(LINES[place].color, other.marker, other.linestyle)
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure, of the usual width unless it must hold more."""
+    """Return an empty figure. Default width: `WIDTH` inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def show(
     axes: Axes, image: ArrayLike, *, cmap: str = GREY, low: float = 0.0, high: float = 1.0
 ) -> ScalarMappable:
-    """A picture without ticks; what is not a number (outside a disc) stays white."""
+    """Show an image without ticks; NaN (outside a disc) is white."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     return axes.imshow(np.asarray(image), cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
@@ -87,19 +86,19 @@ def visible_text(text: str, most: int = 40) -> str:
 
 
 def plain_text(text: str, most: int = 40) -> str:
-    """`visible_text` for matplotlib: a dollar begins no formula, an underscore hides no label."""
+    """Return `visible_text` for matplotlib, with dollar signs and leading underscores escaped."""
     shown = visible_text(text, most).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 
 
 def attempt(draw: Callable[..., object], path: str | Path, *arguments: Any) -> bool:
-    """``draw(path, *arguments)``, or a line that says why there is no such picture; whether there is one."""
+    """Call ``draw(path, *arguments)``, or log why it failed; return whether it succeeded."""
     try:
         draw(path, *arguments)
     except Exception as error:  # Whatever it is, what is shown is worth more than the picture.
         reason = " ".join(str(error).split()) or type(error).__name__
         # Not a warning, which may have been made an error.
-        logging.getLogger(__name__).warning("%s is not drawn: %s", path, reason)
+        logging.getLogger(__name__).warning("%s was not drawn: %s", path, reason)
         return False
     return True
 
@@ -113,7 +112,7 @@ def _without_remarks() -> Iterator[None]:
 
 
 def png_bytes(figure: Figure) -> bytes:
-    """The figure as PNG."""
+    """Return the figure as PNG."""
     buffer = io.BytesIO()
     with _without_remarks():
         figure.savefig(buffer, format="png", dpi=DPI)
@@ -126,9 +125,9 @@ def write_figure(path: str | Path, figure: Figure) -> None:
 
 
 def svg_bytes(figure: Figure, *, letters: bool = False) -> bytes:
-    """The figure as SVG, its text as shapes or as `letters`; the same figure gives the same bytes.
+    """Return the figure as SVG, with text as shapes or as `letters`; the same figure gives the same bytes.
 
-    Elements are named by a hash of what they are: in one page, those of the same name are the same.
+    Element ids are hashes of their content, so several figures can share one page.
     """
     fonts = "none" if letters else "path"
     buffer = io.BytesIO()
@@ -141,9 +140,9 @@ def svg_bytes(figure: Figure, *, letters: bool = False) -> bytes:
 
 
 def gif_bytes(frames: Sequence[Figure], milliseconds: int, dpi: int = 75) -> bytes:
-    """The figures one after the other, over and over, in the colours of all of them together.
+    """Return the figures as a looping GIF, with a common palette.
 
-    600 pixels wide and 128 colours: a turn in 24 frames takes less than a megabyte.
+    With 600 pixels and 128 colours, a rotation in 24 frames takes less than a megabyte.
     """
     pictures = [Image.fromarray(_pixels(frame, dpi)) for frame in frames]
     # One palette, from all frames side by side: with a palette for each, still parts would flicker.

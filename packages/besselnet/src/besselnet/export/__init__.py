@@ -1,7 +1,6 @@
-"""Networks that run elsewhere: ONNX, ``torch.export``, plain PyTorch.
+"""Export networks to ONNX, ``torch.export`` or plain PyTorch, and run ONNX files.
 
-Names are loaded when they are first used: `OnnxClassifier`, `OnnxSegmenter` and `open_onnx` need no torch,
-and must not wait for it.
+Names are imported on first use, so `OnnxClassifier`, `OnnxSegmenter` and `open_onnx` do not import torch.
 """
 
 import importlib

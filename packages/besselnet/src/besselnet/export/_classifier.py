@@ -1,4 +1,4 @@
-"""Exported networks that name the class of an image, at work: onnxruntime, numpy and Pillow, no torch."""
+"""Run exported classifiers with onnxruntime, numpy and Pillow, without torch."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,10 +16,10 @@ from besselnet.export._runtime import OnnxNetwork
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer for one file: a class and its probability, or an error.
+    """Prediction for one file: a class and its probability, or an error.
 
-    Of runs that know when they can be trusted (`besselnet.robust`), `sure` is "yes", "unsure" or "unlike",
-    and `set` has the classes that the image may have, with semicolons between them.
+    For runs with calibrated trust (`besselnet.robust`), `sure` is "yes", "unsure" or "unlike", and `set`
+    lists the plausible classes, separated by semicolons.
     """
 
     image: str
@@ -31,24 +31,24 @@ class Prediction:
 
     @classmethod
     def answer(cls, image: Path, label: str, probability: float) -> "Prediction":
-        """A class and its probability; an error if that is not a number."""
+        """Return a prediction with a class and its probability, or an error if the probability is NaN."""
         if math.isnan(probability):
-            return cls(str(image), error="the network gives logits that are infinite or NaN")
+            return cls(str(image), error="the logits of the network are infinite or NaN")
         return cls(str(image), label, probability)
 
 
 class OnnxClassifier(OnnxNetwork):
-    """A network of one answer for each image that `besselnet export --to onnx` wrote.
+    """A classifier from an ONNX file of `besselnet export --to onnx`.
 
     Args:
-        path: the file.
-        device: "cpu", "cuda" with a build of onnxruntime that has it, or "auto", the best that it has.
-        threads: of onnxruntime; as many as it chooses itself if not given.
+        path: the ONNX file.
+        device: "cpu", "cuda" (if onnxruntime supports it) or "auto" (the best available).
+        threads: number of threads. Default: as chosen by onnxruntime.
 
     Attributes:
         classes: names of the classes.
-        in_channels, image_size: of the images that it was trained on.
-        path, facts: the file, and all that it says about itself.
+        in_channels, image_size: channels and size of the training images.
+        path, facts: the file and its metadata.
     """
 
     answers = "image"
@@ -60,11 +60,11 @@ class OnnxClassifier(OnnxNetwork):
         batch_size: int = 64,
         max_pixels: int | None = None,
     ) -> Iterator[Prediction]:
-        """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
+        """Yield one `Prediction` per image file, in order; folders stand for the files in them.
 
-        Only one batch of images is in memory at a time. A file that cannot be read, or for which the
-        network gives no probabilities, gives a prediction with `error` set, and the work goes on.
-        `max_pixels`: an image with more cannot be read; unset: what the file says, or 50 million.
+        Only one batch of images is in memory at a time. If a file cannot be read, or its logits are not
+        finite, the prediction has `error` set, and the next file follows. Images of more than `max_pixels`
+        pixels are not read. Default: the limit stored in the ONNX file, or 50 million.
         """
         check_count("batch_size", batch_size)
         check_reading(max_pixels=max_pixels)

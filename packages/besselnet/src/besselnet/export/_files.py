@@ -1,4 +1,4 @@
-"""`export_model`: a network to files that run without besselnet, compared with the original on the way."""
+"""`export_model`: write a network to files that run without besselnet, and compare it with the original."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -37,15 +37,16 @@ SUFFIXES = {"onnx": ".onnx", "torch-export": ".pt2", "plain": ".py"}
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written, and how far it is from the original.
+    """Files written by `export_model`, and their difference from the original network.
 
     Attributes:
-        files: the files; the first is the one that was asked for.
-        differences: largest difference of the logits on some images, relative to the largest logit or to 1.
-        forms: how many Bessel convolutions were written in which form.
-        any_size: whether the network takes images of every size; if not, only of that it was built for.
-        int8_agreement: share of the images for which the 8-bit network names the class of the original;
-            None without ``int8``.
+        files: the files; the first is the requested one.
+        differences: largest difference of the logits for each kind of images, relative to the largest logit
+            or to 1.
+        forms: number of Bessel convolutions written in each form.
+        any_size: whether the network accepts images of any size, or only of the size it was built for.
+        int8_agreement: fraction of the images for which the 8-bit network predicts the same class as the
+            original; None without ``int8``.
         int8_difference: the difference of its logits.
     """
 
@@ -83,37 +84,37 @@ def export_model(
     maps: bool = False,
     bound: float = parity.BOUND,
 ) -> ExportReport:
-    """Write a network to a file that runs without besselnet.
+    """Export a network to a file that runs without besselnet.
 
-    The file is read back and compared with the network on random images and on `images`. If the logits differ
-    by more than the bound, it is a `ValueError` and nothing is written.
+    The exported network is loaded and compared with the original on random images and on `images`. If the
+    logits differ by more than `bound`, a `ValueError` is raised and nothing is written.
 
     Args:
-        model: any module with layers of torch and of besselnet, from images to logits (N, classes), or to
-            those of every pixel (N, classes, H, W).
+        model: any module of torch and besselnet layers, from images to logits (N, classes), or to logits of
+            every pixel (N, classes, H, W).
         path: the file; its suffix is .onnx, .pt2 or .py.
-        to: "onnx"; "torch-export" (a .pt2 file, which ``torch.export.load`` reads); "plain" (a Python file
-            that needs torch alone, and its weights in a .pt file beside it).
-        images: (N, C, H, W), floats in [0, 1]: what the network takes.
-        real: whether they are images of the kind that the network is for, or random ones for want of them.
-        classes: names of the classes, for whoever uses the file.
-        resize, bits, page, max_pixels: how image files are to be read, as by ``besselnet.data.load_data``.
-        temperature: by which logits are divided for probabilities (`besselnet.robust.fit_temperature`). The
-            file says so; its logits are the network's.
-        int8: for "onnx", 8-bit weights and activations, whose ranges are taken from `images`.
-        maps: for "onnx", further outputs ``maps1``, ``maps2``, ...: the feature maps (N, channels, h, w) of
-            the last activation at each resolution.
-        bound: on the difference of the logits, relative to the largest of them or to 1.
+        to: "onnx"; "torch-export" (a .pt2 file for ``torch.export.load``); "plain" (a Python file that needs
+            only torch, with its weights in a .pt file next to it).
+        images: example images (N, C, H, W), floats in [0, 1].
+        real: whether they are real images of the task, not random ones.
+        classes: names of the classes, stored in the file.
+        resize, bits, page, max_pixels: how to read image files, as in ``besselnet.data.load_data``.
+        temperature: divisor of the logits for calibrated probabilities (`besselnet.robust.fit_temperature`).
+            It is stored in the metadata; the logits are not changed.
+        int8: with "onnx", quantise weights and activations to 8 bits, calibrated on `images`.
+        maps: with "onnx", add outputs ``maps1``, ``maps2``, ...: the feature maps (N, channels, h, w) of the
+            last activation at each resolution.
+        bound: maximum difference of the logits, relative to the largest of them or to 1.
     """
     check_choice("to", to, TARGETS)
     path = Path(path)
     if path.suffix != SUFFIXES[to]:
         raise ValueError(f"path={str(path)!r}: must end in {SUFFIXES[to]} for to={to!r}")
     if int8 and to != "onnx":
-        raise ValueError(f"int8=True: must be False for to={to!r}; it is for to='onnx'")
+        raise ValueError(f"int8=True: must be False for to={to!r}; it requires to='onnx'")
     if maps and (to != "onnx" or int8):
         raise ValueError(
-            f"maps=True: must be False for to={to!r}, int8={int8}; it is for to='onnx'"
+            f"maps=True: must be False for to={to!r}, int8={int8}; it requires to='onnx'"
         )
     check_number("bound", bound, least=0)
     check_number("temperature", temperature, above=0)
@@ -150,7 +151,7 @@ def describe(model: nn.Module, images: Tensor, classes: Sequence[str]) -> dict[s
         shape = model(images[:1].to(device)).shape
     outputs = shape[1]
     if classes and len(classes) != outputs:
-        raise ValueError(f"classes={list(classes)}: must be {outputs} names, one for each logit")
+        raise ValueError(f"classes={list(classes)}: must be {outputs} names, one per logit")
     names = list(classes) or None
     try:
         config = network_config(model, names)

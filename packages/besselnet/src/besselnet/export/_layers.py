@@ -77,8 +77,8 @@ def refuse_escnn(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if type(module).__module__.split(".")[0] == "escnn":
             raise ValueError(
-                f"the network has a layer of escnn ({name}: {type(module).__name__}): networks built on "
-                "escnn cannot be exported; those of besselnet and of torch.nn can"
+                f"the network has a layer of escnn ({name}: {type(module).__name__}): only layers of "
+                "besselnet and torch.nn can be exported"
             )
 
 

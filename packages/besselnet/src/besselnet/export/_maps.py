@@ -1,4 +1,4 @@
-"""Networks that show their feature maps beside their answers."""
+"""Networks that return feature maps in addition to logits."""
 
 import torch
 from torch import Tensor, nn

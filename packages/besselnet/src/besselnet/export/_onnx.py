@@ -65,7 +65,7 @@ def _packages() -> Any:
         import onnxscript  # noqa: F401  (torch's exporter needs it)
     except ImportError as error:
         raise ValueError(
-            f"ONNX export needs a package that is missing ({error}); install it with: "
+            f"ONNX export needs a missing package ({error}); install it with: "
             "pip install 'besselnet[export]'"
         ) from error
     return onnx

@@ -1,4 +1,4 @@
-"""Exported networks of either kind, opened by what they answer."""
+"""Open exported networks of either kind."""
 
 from pathlib import Path
 
@@ -10,9 +10,10 @@ from besselnet.export._segmenter import OnnxSegmenter
 def open_onnx(
     path: str | Path, *, device: str = "cpu", threads: int | None = None
 ) -> OnnxClassifier | OnnxSegmenter:
-    """The network in a file that `besselnet export --to onnx` wrote.
+    """Open an ONNX file of `besselnet export --to onnx`.
 
-    An `OnnxSegmenter` if it answers for pixels, else an `OnnxClassifier`, which explains the arguments.
+    Returns an `OnnxSegmenter` if the logits are per pixel, otherwise an `OnnxClassifier`. The arguments are
+    those of `OnnxClassifier`.
     """
     try:
         return OnnxSegmenter(path, device=device, threads=threads)

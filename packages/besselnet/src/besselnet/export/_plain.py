@@ -1,7 +1,7 @@
-"""Networks as Python that needs torch and nothing else: `to_plain` as a module, `plain_source` as a file.
+"""Networks as Python that needs only torch: `to_plain` as a module, `plain_source` as a file.
 
-``torch.fx`` follows the network of ordinary layers (:mod:`besselnet.export._layers`) down to ``torch.nn``
-modules and functions; what it has seen is written as a class that a person could have written.
+``torch.fx`` traces the network of ordinary layers (:mod:`besselnet.export._layers`) down to ``torch.nn``
+modules and functions. The trace is written as a readable class.
 """
 
 import ast
@@ -32,11 +32,11 @@ _MODULES = {"F": F, "torch": torch, "torch.linalg": torch.linalg, "torch.special
 
 
 def to_plain(model: nn.Module) -> fx.GraphModule:
-    """The network without besselnet: made of ``torch.nn`` modules and functions of torch, float32, eval mode.
+    """Return the network without besselnet: ``torch.nn`` modules and torch functions, float32, eval mode.
 
     Each Bessel convolution is folded into an ``nn.Conv2d``, whose maps are squared and summed. The result can
-    be trained further, pickled and copied; its weights are ordinary filters then, so training need not keep
-    the equivariance.
+    be trained further, pickled and copied. Its weights are plain filters, so further training may lose the
+    equivariance.
 
     Example:
         >>> from besselnet import BesselConv2d
@@ -50,7 +50,7 @@ def to_plain(model: nn.Module) -> fx.GraphModule:
     except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{type(model).__name__}: torch.fx cannot follow its forward ({reason}): export it to onnx or "
+            f"{type(model).__name__}: torch.fx cannot trace its forward ({reason}): export it to onnx or "
             "torch-export instead"
         ) from error
     return _flat(traced).requires_grad_(True)
@@ -101,7 +101,7 @@ def plain_source(plain: fx.GraphModule, facts: Mapping[str, Any], title: str) ->
 
 _TEMPLATE = '''"""{title}
 
-Needs torch alone. The weights are in the file of the same name that ends in .pt:
+Needs only torch. The weights are in the .pt file of the same name:
 
     network = load()
     logits = network(images)  # images (N, C, H, W), floats in [0, 1]
@@ -126,7 +126,7 @@ class Network(nn.Module):
 
 
 def load(weights=Path(__file__).with_suffix(".pt")):
-    """The trained network, in eval mode."""
+    """Return the trained network in eval mode."""
     network = Network()
     network.load_state_dict(torch.load(weights, weights_only=True))
     return network.eval()

@@ -38,13 +38,13 @@ def export_program(ordinary: nn.Module, images: Tensor, any_size: bool) -> Expor
     except Exception as error:  # torch raises exceptions of many kinds here
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
-            f"torch.export cannot follow the network ({type(error).__name__}: {reason})"
+            f"torch.export cannot trace the network ({type(error).__name__}: {reason})"
         ) from error
     own = {str(n.target) for n in program.graph.nodes if str(n.target).startswith("besselnet")}
     if own:
         raise ValueError(
-            f"the network calls {', '.join(sorted(own))}, which only besselnet has: use layers of "
-            "besselnet.nn themselves, not subclasses with a forward of their own, nor functions"
+            f"the network calls {', '.join(sorted(own))}, which only besselnet has: use the layers of "
+            "besselnet.nn, not functions or subclasses with their own forward"
         )
     return program
 

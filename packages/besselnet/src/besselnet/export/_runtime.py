@@ -1,8 +1,8 @@
-"""Exported networks at work, whatever they answer: onnxruntime and numpy, no torch.
+"""Run exported networks with onnxruntime and numpy, without torch.
 
-What the network is, takes and answers is in the file itself, as JSON under the key ``besselnet`` of its
-metadata: what ``besselnet.models.network_config`` says of it, whether its logits are of images or of pixels
-(``answers``), how image files are to be read, and the ``temperature`` of its probabilities.
+The metadata of the file describe the network, as JSON under the key ``besselnet``: the content of
+``besselnet.models.network_config``, whether logits are per image or per pixel (``answers``), how to read
+image files, and the ``temperature`` of the probabilities.
 """
 
 import math
@@ -20,8 +20,8 @@ METADATA_KEY = "besselnet"
 METADATA_FORMAT = 2
 _FACTS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("in_channels", "image_size"), (int, "an integer")),
-    "classes": (list | None, "a list of texts or null"),
-    **dict.fromkeys(("answers", "resize"), (str, "a text")),
+    "classes": (list | None, "a list of strings or null"),
+    **dict.fromkeys(("answers", "resize"), (str, "a string")),
     **dict.fromkeys(("bits", "page"), (int | None, "an integer or null")),
 }
 
@@ -57,7 +57,9 @@ class OnnxNetwork:
             device = "cuda" if has_cuda else "cpu"
         provider = _PROVIDERS.get(device)
         if provider not in runtime.get_available_providers():
-            raise ValueError(f"device={device!r}: this onnxruntime can use {_devices(runtime)}")
+            raise ValueError(
+                f"device={device!r}: must be one of {_devices(runtime)} with this onnxruntime"
+            )
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads or 0
         try:
@@ -90,7 +92,7 @@ class OnnxNetwork:
             self._input = self.session.get_inputs()[0].name
         if text is None:
             raise ValueError(
-                f"{path} does not say what it takes: `besselnet export` has not written it"
+                f"{path} has no metadata of besselnet: must be a file of `besselnet export`"
             )
         where = f"{path}: metadata {METADATA_KEY!r}"
         facts: Any = parse_json(text, where)
@@ -104,7 +106,7 @@ class OnnxNetwork:
         facts.setdefault("answers", "image")
         check_keys(where, facts, _FACTS)
         if not all(isinstance(name, str) for name in facts["classes"] or ()):
-            raise ValueError(f"{where}: 'classes' must be a list of texts or null")
+            raise ValueError(f"{where}: 'classes' must be a list of strings or null")
         try:
             check_count("in_channels", facts["in_channels"])
             check_count("image_size", facts["image_size"], most=LARGEST_SIDE)
@@ -124,13 +126,15 @@ class OnnxNetwork:
             logits: Array = self.session.run(None, {self._input: batch})[0]
         except Exception as error:  # onnxruntime's own exceptions share no base class
             reason = str(error).splitlines()[0]
-            raise ValueError(f"{self.path} cannot take {batch.shape}: {reason}") from None
+            raise ValueError(
+                f"{self.path} does not accept images of shape {batch.shape}: {reason}"
+            ) from None
         pixels = batch.shape[2:] if self.answers == "pixels" else ()
         values = logits.shape[1] if pixels else math.prod(logits.shape[1:])
         classes = len(self.classes) or values
         if logits.shape != (len(batch), classes, *pixels):
             raise ValueError(
-                f"{self.path}: logits of {len(batch)} images and {classes} 'classes' have the shape "
+                f"{self.path}: logits of {len(batch)} images and {classes} 'classes' have shape "
                 f"{logits.shape}"
             )
         return logits

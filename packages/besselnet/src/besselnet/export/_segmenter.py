@@ -1,4 +1,4 @@
-"""Exported networks that answer for every pixel, at work: onnxruntime, numpy and Pillow, no torch."""
+"""Run exported segmentation networks with onnxruntime, numpy and Pillow, without torch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,20 +14,20 @@ Tiles = Callable[[Callable[[Array], Array], Array], Array]
 
 
 class OnnxSegmenter(OnnxNetwork):
-    """A network of one answer for each pixel that `besselnet export --to onnx` wrote.
+    """A segmentation network from an ONNX file of `besselnet export --to onnx`.
 
-    The arguments and attributes are those of `OnnxClassifier`. It takes images of every size from 16 pixels.
+    The arguments and attributes are those of `OnnxClassifier`. It accepts images of any size from 16 pixels.
     """
 
     answers = "pixels"
 
     def predict_masks(self, image: Array | str | Path, *, tiles: Tiles | None = None) -> Array:
-        """The class of every pixel, (H, W) of integers.
+        """Return the class of every pixel, integers (H, W).
 
         Args:
             image: a file; or pixels (H, W, C) or (H, W), uint8, or floats in [0, 1].
-            tiles: for large images, `tiles(probabilities, image)` gives the probabilities (classes, H, W) of
-                an image (C, H, W) from those of batches of smaller ones; unset: in one piece.
+            tiles: for large images, `tiles(probabilities, image)` returns probabilities (classes, H, W) of
+                an image (C, H, W) from those of batches of smaller images. Default: no tiles.
         """
         pixels = self.read(image) if isinstance(image, str | Path) else self._planes(image)
         if tiles is None:
@@ -36,29 +36,29 @@ class OnnxSegmenter(OnnxNetwork):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes; their numbers where the file does not name them."""
+        """Names of the classes, or their numbers if the file has no names."""
         count = self.session.get_outputs()[0].shape[1]
         return self.classes or tuple(map(str, range(count if isinstance(count, int) else 0)))
 
     def likely(self, image: Array) -> Array:
-        """Probabilities (classes, H, W) of one image (C, H, W), floats in [0, 1]: what tiles are made of.
+        """Return the probabilities (classes, H, W) of one image (C, H, W), floats in [0, 1], without tiles.
 
-        Logits that are not numbers are a `ValueError`.
+        Raises `ValueError` if logits are infinite or NaN.
         """
         found: Array = self.probabilities(image[None])[0]
         if not np.isfinite(found).all():
-            raise ValueError("the network gives logits that are infinite or NaN")
+            raise ValueError("the logits of the network are infinite or NaN")
         return found
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Options `bits`, `page` and `max_pixels` of reading image files, which keep their size."""
+        """Options `bits`, `page` and `max_pixels` for reading image files, which are not resized."""
         options = reading_options(self.facts)
         options.pop("resize", None)
         return options
 
     def read(self, path: str | Path) -> Array:
-        """An image file at its own size, (C, H, W) floats in [0, 1], read as in training."""
+        """Read an image file as in training, at its original size: (C, H, W), floats in [0, 1]."""
         pixels = read_pixels(path, channels=self.in_channels, **self.reading)
         return _as_floats(scale_depth(pixels, self.reading.get("bits")))
 
@@ -68,8 +68,8 @@ class OnnxSegmenter(OnnxNetwork):
         known = image.dtype == np.uint8 or image.dtype.kind == "f"
         if not known or image.ndim not in (2, 3) or len(planes) != self.in_channels:
             raise ValueError(
-                f"image has the shape {image.shape} and the type {image.dtype}: must be (H, W, "
-                f"{self.in_channels}) of uint8, or of floats in [0, 1]"
+                f"image has shape {image.shape} and dtype {image.dtype}: must be (H, W, "
+                f"{self.in_channels}), uint8 or floats in [0, 1]"
             )
         return _as_floats(planes)
 

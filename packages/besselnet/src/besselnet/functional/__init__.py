@@ -1,4 +1,4 @@
-"""The formulas on tensors, without state."""
+"""Stateless functions on tensors, the counterparts of :mod:`besselnet.nn`."""
 
 from besselnet.checks import CUTOFFS
 from besselnet.functional._basis import SYMMETRIES, BasisSpec, Symmetry

@@ -20,21 +20,21 @@ LARGEST_TABLE = 2**28
 
 @dataclass(frozen=True)
 class BasisSpec:
-    """Kernel size, symmetry, cut-off, sampling and scales; hashable."""
+    """Settings of a Fourier-Bessel basis: kernel size, symmetry, cut-off, sampling and scales; hashable."""
 
     kernel_size: int
     symmetry: Symmetry
     share: float
-    """The cut-off as a share of the paper's k_max = pi k / 2."""
+    """Cut-off as a fraction of the paper's k_max = pi k / 2."""
     sampling: Sampling
     scales: tuple[int, ...]
     # Fields, because forward passes read them under torch.compile, which should not see scipy.
     modes: ModeSet = field(init=False, repr=False, compare=False)
-    """The modes of the base size; every scale uses the same."""
+    """Modes of the base size; all scales use the same."""
     radial_counts: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """How many radial functions each order has."""
+    """Number of radial functions of each order."""
     order_slices: tuple[tuple[slice, slice], ...] = field(init=False, repr=False, compare=False)
-    """Where the cosines and the sines of each order lie among the weights and in a filter bank."""
+    """Positions of the cosines and the sines of each order in the weights and in a filter bank."""
     plan: Plan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class BasisSpec:
         sampling: str = "cubic",
         scales: Sequence[int] | None = None,
     ) -> "BasisSpec":
-        """Build from what a user wrote, or raise a ``ValueError`` that says what it must be."""
+        """Build a spec from user arguments; raise ``ValueError`` for invalid ones."""
         size = check_kernel_size(kernel_size)
         check_choice("symmetry", symmetry, SYMMETRIES)
         check_choice("sampling", sampling, SAMPLINGS)
@@ -64,27 +64,27 @@ class BasisSpec:
         numbers = max(1.0, (math.pi * size * share / 4) ** 2) * (size + max(offsets)) ** 2
         if numbers > LARGEST_TABLE:
             raise ValueError(
-                f"kernel_size={kernel_size!r} with cutoff={cutoff!r} and scales={scales!r}: must have "
-                f"filters of at most {LARGEST_TABLE} numbers in all, has about {numbers:.0e}"
+                f"kernel_size={kernel_size!r} with cutoff={cutoff!r} and scales={scales!r}: filters must "
+                f"have at most {LARGEST_TABLE} numbers in total, got about {numbers:.0e}"
             )
         return cls(size, symmetry, share, sampling, offsets)  # type: ignore[arg-type]
 
     @property
     def num_weights(self) -> int:
-        """Real weights per pair of input and output channel, and filters of a bank."""
+        """Number of real weights per pair of input and output channel, and of filters in a bank."""
         return self.plan.num_filters
 
     @property
     def num_maps(self) -> int:
-        """Real maps per output channel whose squares are summed."""
+        """Number of real maps per output channel whose squares are summed."""
         return self.plan.num_maps
 
     def tables(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> list[Tensor]:
-        """One filter bank for each scale: (num_weights, k', k') real filters, order by order.
+        """Return one filter bank per scale: (num_weights, k', k') real filters, order by order.
 
-        A convolution with them gives the real and imaginary parts of phi (Equation 4.3).
+        Convolving with them gives the real and imaginary parts of phi (Equation 4.3).
         """
         dtype = dtype or torch.get_default_dtype()
         sizes = [self.kernel_size + offset for offset in self.scales]
@@ -94,5 +94,5 @@ class BasisSpec:
     def expansion(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The tables that :func:`expand_filters` reads: (maps weights,) integers, (maps weights, 1) signs."""
+        """Return the tables for :func:`expand_filters`: (maps weights,) integers, (maps weights, 1) signs."""
         return expansion_tensors(self.plan, dtype, device)

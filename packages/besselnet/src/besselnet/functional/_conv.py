@@ -1,4 +1,4 @@
-"""``bessel_conv2d``: the rotation-equivariant convolution as a function of tensors."""
+"""``bessel_conv2d``: the rotation-equivariant convolution as a function."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -30,10 +30,10 @@ def autocast_enabled(device: torch.device) -> bool:
 
 
 def strongest(responses: list[Tensor], pool: ScalePool) -> Tensor:
-    """Of the responses at several scales, (N, C, H, W) each, keep the strongest.
+    """Return the strongest of the responses at several scales, (N, C, H, W) each.
 
-    ``pixel`` keeps the largest value at each pixel; ``map`` the feature map with the largest sum (the
-    paper's figure on scales); ``image`` the scale whose maps together have the largest sum.
+    ``pixel`` keeps the largest value at each pixel. ``map`` keeps the feature map with the largest sum (the
+    paper's figure on scales). ``image`` keeps the scale with the largest sum over all feature maps.
     """
     stacked = torch.stack(responses)
     if pool == "pixel":
@@ -61,10 +61,10 @@ def bessel_conv2d(
     scale_pool: ScalePool = "map",
     algorithm: Algorithm = "auto",
 ) -> Tensor:
-    r"""Convolution whose response does not depend on the orientation of the image.
+    r"""Rotation-equivariant 2D convolution.
 
-    With :math:`\varphi_{\nu,j}(x,y)` the Fourier-Bessel coefficients of the disc around a pixel and
-    :math:`\kappa_{\nu,j}` the learned ones, summed over input channels c and radial indices j,
+    Let :math:`\varphi_{\nu,j}(x,y)` be the Fourier-Bessel coefficients of the disc around a pixel and
+    :math:`\kappa_{\nu,j}` the learned ones. Summed over input channels c and radial indices j,
 
     .. math::
         a &= \sum_\nu \Bigl|\sum_{c,j} \kappa^*_{\nu,j} \varphi_{\nu,j}\Bigr|^2
@@ -73,23 +73,23 @@ def bessel_conv2d(
             + \Bigl|\sum_{c,j} \Im(\kappa_{\nu,j}) \varphi_{\nu,j}\Bigr|^2
             && \text{O(2), Equation 5.7}
 
-    for ``response="power"``, :math:`\sqrt a` for ``"amplitude"``, and for ``"signed"`` the amplitude of the
-    orders above 0 plus the term of order 0 as it is: it is real and the same for a turned or mirrored
-    image, so nothing forces it into a square. Rotating the input multiplies each
-    :math:`\varphi_{\nu,j}` by :math:`e^{-i\nu\alpha}`, which no modulus sees.
+    is the output for ``response="power"``, and :math:`\sqrt a` for ``"amplitude"``. ``"signed"`` is the
+    amplitude of the orders above 0 plus the term of order 0, which need not be squared: it is real and
+    invariant to rotations and reflections. Rotating the input multiplies each :math:`\varphi_{\nu,j}` by
+    :math:`e^{-i\nu\alpha}`, which does not change the modulus.
 
     Args:
         input: (N, C, H, W) or (C, H, W), floating point.
-        weight: (O, C / groups, spec.num_weights): for each order Re(kappa) of its modes, then (v > 0)
+        weight: (O, C / groups, spec.num_weights): for each order, Re(kappa) of its modes, then (v > 0)
             Im(kappa).
         bias: (O,), added to the response.
         stride, padding, dilation, groups, padding_mode: as in ``nn.Conv2d``.
         spec: kernel size, symmetry, cut-off, sampling and scales.
-        tables: ``spec.tables(...)`` in the dtype and on the device of the weights; built if not given.
+        tables: ``spec.tables(...)`` with the dtype and device of the weights. Default: built here.
         response: "amplitude" or "signed" (degree one in the input), or "power" (the paper).
-        scale_pool: which scale wins, see :func:`strongest`.
+        scale_pool: how the strongest scale is chosen, see :func:`strongest`.
         algorithm: "direct" (the paper's), "factored" (no forward-mode derivatives, no ``torch.func``) or
-            "auto" (what is possible and cheaper).
+            "auto" (the faster one that supports the call).
 
     Returns:
         (N, O, H', W') or (O, H', W'), H' and W' as for a plain convolution of ``spec.kernel_size``.
@@ -108,8 +108,8 @@ def bessel_conv2d(
         )
     if 0 in weight.shape or weight.shape[0] % check_count("groups", groups):
         raise ValueError(
-            f"weight has shape {tuple(weight.shape)} with groups={groups}: must have channels, and as many "
-            "output channels as groups or a multiple"
+            f"weight has shape {tuple(weight.shape)} with groups={groups}: must have input channels, and a "
+            "multiple of groups as output channels"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias has shape {tuple(bias.shape)}: must be ({weight.shape[0]},)")
@@ -153,14 +153,14 @@ def bessel_response(
     algorithm: Algorithm,
     expansion: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """:func:`bessel_conv2d` of settings that were checked before; the image alone is checked.
+    """Compute :func:`bessel_conv2d` and check only the image, not the settings.
 
     ``pads`` are (left, right, top, bottom); ``expansion`` is ``spec.expansion(...)``.
     """
     check_images("input", input)
     autocast = autocast_enabled(input.device)
     if input.dtype != weight.dtype and not autocast:
-        raise TypeError(f"input has dtype {input.dtype}: must be {weight.dtype}, as the weights")
+        raise TypeError(f"input has dtype {input.dtype}: must be {weight.dtype}, like the weights")
     channels = weight.shape[1] * groups
     if input.shape[-3] != channels:
         raise ValueError(
@@ -232,7 +232,7 @@ def _pixels(input: Tensor, stride: tuple[int, int]) -> int | None:
 def scale_padding(
     pads: Sequence[int], offset: int, dilation: tuple[int, int]
 ) -> tuple[int, int, int, int]:
-    """Padding for a kernel that is larger by ``offset``: it reaches further by half of it on every side."""
+    """Return the padding for a kernel that is larger by ``offset``: half of it more on every side."""
     left, right, top, bottom = pads
     rows, columns = (offset // 2 * d for d in dilation)
     return left + columns, right + columns, top + rows, bottom + rows

@@ -1,8 +1,8 @@
-"""What the two algorithms cost, and which one ``algorithm="auto"`` takes.
+"""Cost of the two algorithms, and the choice of ``algorithm="auto"``.
 
-Counted per output pixel in multiply-adds, with every number that passes through memory worth
-``OPERATIONS_PER_NUMBER`` of them: on CPUs of today a core does some tens of multiply-adds in the time
-it needs to write a number to the cache and to read it again.
+The cost is counted per output pixel in multiply-adds. Every number that passes through memory counts as
+``OPERATIONS_PER_NUMBER`` of them: a core of a current CPU does tens of multiply-adds in the time it takes
+to write a number to the cache and read it again.
 """
 
 from functools import lru_cache
@@ -32,13 +32,16 @@ class Cost(NamedTuple):
 
 
 def direct_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: int) -> Cost:
-    """``num_maps`` plain convolutions; all maps are written."""
+    """Return the cost of ``num_maps`` plain convolutions; all maps are written."""
     maps = spec.num_maps * out_channels
     return Cost(maps * in_channels // groups * spec.kernel_size**2, maps)
 
 
 def factored_cost(spec: BasisSpec, in_channels: int, out_channels: int, groups: int) -> Cost:
-    """Analysis: every filter on every channel. Mixing: 4 products for a mode, 1 for a mode of order 0."""
+    """Return the cost of the factored algorithm.
+
+    Analysis: every filter on every channel. Mixing: 4 products per mode, 1 per mode of order 0.
+    """
     analysed = spec.num_weights * in_channels
     maps = spec.num_maps * out_channels
     mixed = spec.plan.multiply_adds * in_channels // groups * out_channels
@@ -56,13 +59,12 @@ def cheaper_algorithm(
     pixels: int | None = None,
     fused: bool = False,
 ) -> Literal["factored", "direct"]:
-    """The algorithm with the smaller total, factored with its handicap; for several scales the base size
-    decides.
+    """Return the algorithm with the smaller total cost, including a handicap for "factored".
 
-    ``pixels`` is the number of output pixels in the batch, None for many. On CPUs torch has no fast depthwise
-    convolution in float64, which the analysis stands on. ``fused`` says that the native kernel computes the
-    factored algorithm: it is then the faster one on every shape of `besselnet-lab bench layer`, and is taken
-    always; `bench choice` judges that on other shapes.
+    With several scales, the base size decides. ``pixels`` is the number of output pixels in the batch, None
+    for many. On CPUs, torch has no fast depthwise convolution in float64, which the analysis needs. If
+    ``fused``, the native kernel computes the factored algorithm, and it is always chosen: it is the faster
+    one on every shape of `besselnet-lab bench layer`. `bench choice` tests other shapes.
     """
     if device == "cpu" and dtype == torch.float64:
         return "direct"

@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper: expand the weights into filters F_v, convolve, square, add.
 
-The plainest form, and the twin that every other algorithm is compared with. It costs 2 v_max - 1
-convolutions (O(2): 4 v_max - 3) and keeps all their results for the backward pass.
+This is the simplest form, and the reference for every other algorithm. It costs 2 v_max - 1 convolutions
+(O(2): 4 v_max - 3) and keeps all their results for the backward pass.
 """
 
 import torch
@@ -19,10 +19,10 @@ def expand_filters(
     groups: int = 1,
     expansion: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """F_v = sum_j T_{v,j} conj(kappa_{v,j}) (Equation 6.4) as real filters.
+    """Return F_v = sum_j T_{v,j} conj(kappa_{v,j}) (Equation 6.4) as real filters.
 
     Shapes: weight (O, I, num_weights), bank (num_weights, k, k) -> (groups, num_maps, O / groups, I, k, k).
-    ``expansion`` is ``spec.expansion(...)`` like the weights, built if not given.
+    ``expansion`` is ``spec.expansion(...)`` with the dtype and device of the weights. Default: built here.
     """
     plan = spec if isinstance(spec, Plan) else spec.plan
     index, signs = expansion or expansion_tensors(plan, weight.dtype, weight.device)
@@ -61,10 +61,9 @@ def all_maps(input: Tensor, filters: Tensor, window: Window) -> Tensor:
 
 
 def response_of(maps: Tensor, response: str, dtype: torch.dtype | None = None) -> Tensor:
-    """The response from all its maps: (N, groups, maps, O / groups, H', W') without
-    the dimension of the maps; the map of order 0 is the first.
+    """Return the response from its maps (N, groups, maps, O / groups, H', W'), without the maps dimension.
 
-    ``dtype`` is that of the maps, for graphs that do not know it.
+    The map of order 0 is the first. ``dtype`` is that of the maps, for graphs that do not know it.
     """
     if response == "signed":
         return maps.select(2, 0) + amplitude(maps[:, :, 1:], dtype)

@@ -1,4 +1,4 @@
-"""The part of an image that a rotation keeps in view."""
+"""The inscribed disc of an image, which every rotation keeps in view."""
 
 import torch
 
@@ -13,11 +13,11 @@ def soft_disc(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> torch.Tensor:
-    """Weights (H, W) of the inscribed disc: 1 inside, falling to 0 over `fade` pixels at its rim.
+    """Return weights (H, W) of the inscribed disc: 1 inside, falling to 0 over `fade` pixels at its rim.
 
-    weight = clamp((radius - r) / fade, 0, 1), with r the distance in pixels between the centre of a pixel
-    and that of the image, and radius = min(H, W) / 2. `fade=0` gives a hard disc, r <= radius. Quarter turns
-    of a square image, half turns and mirror images leave the weights unchanged, bit for bit.
+    weight = clamp((radius - r) / fade, 0, 1), where r is the distance in pixels of a pixel from the centre of
+    the image, and radius = min(H, W) / 2. `fade=0` gives a hard disc, r <= radius. Quarter turns of a square
+    image, half turns and reflections leave the weights unchanged, bit for bit.
     """
     if not torch.compiler.is_compiling():
         check_count("height", height)
@@ -29,11 +29,11 @@ def soft_disc(
 
 
 def disc_weights(ones: torch.Tensor, fade: float) -> torch.Tensor:
-    """`soft_disc` in the place of ones (..., H, W).
+    """Return `soft_disc` in the shape of a tensor of ones (..., H, W).
 
-    At least float32: half precision would round distances of neighbouring pixels to the same number. The
-    places of the pixels are sums of ones, not numbers computed of sizes: tracers and exporters follow them
-    for every size.
+    The result is at least float32: half precision would round the distances of neighbouring pixels to the
+    same number. Pixel positions are cumulative sums of ones, not numbers computed from sizes, so tracers and
+    exporters can follow them for every size.
     """
     rows, columns = ones.cumsum(-2), ones.cumsum(-1)
     rows = rows - (rows[..., -1:, :] + 1) / 2

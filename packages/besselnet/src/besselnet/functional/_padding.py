@@ -1,4 +1,4 @@
-"""Images with a border."""
+"""Pad images."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 def by_convolution(pads: Sequence[int], mode: str) -> bool:
-    """Whether padding by (left, right, top, bottom) is what a convolution can do itself: no copy is made."""
+    """Return whether a convolution can pad by (left, right, top, bottom) itself, without a copy."""
     left, right, top, bottom = pads
     return mode == "zeros" and left == right >= 0 and top == bottom >= 0
 

@@ -113,7 +113,7 @@ def _mixing_tensors(plan: Plan, dtype: torch.dtype, device: torch.device) -> tup
 
 
 def mixing_matrix(weight: Tensor, plan: Plan) -> Tensor:
-    """The weights (O, C, F) as the matrix from coefficients to maps, (2, O, F, C)."""
+    """Return the weights (O, C, F) as the matrix from coefficients to maps, (2, O, F, C)."""
     index, signs = _mixing_tensors(plan, weight.dtype, weight.device)
     chosen = weight.permute(2, 0, 1).index_select(0, index) * signs
     return chosen.unflatten(0, (2, -1)).transpose(1, 2).contiguous()

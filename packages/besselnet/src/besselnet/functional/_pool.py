@@ -1,14 +1,14 @@
-"""``blur_pool2d``: anti-aliased pooling on a grid that is centred on the image.
+"""``blur_pool2d``: anti-aliased pooling on a grid centred on the image.
 
-Pooling by s keeps one sample every s pixels. Equivariance to quarter turns and reflections needs a grid
-of samples that those map onto itself, so on n pixels the m samples lie at
+Pooling with stride s keeps one sample every s pixels. For equivariance to quarter turns and reflections,
+these must map the grid of samples onto itself. So on n pixels the m samples lie at
 
     p_i = (n - 1) / 2 + s (i - (m - 1) / 2),        i = 0 .. m - 1
 
-which, depending on n, is on pixels or half-way between two. One definition serves both: blur with a
-sampled Gaussian, then average over a window of w pixels' length around p_i; a pixel that the window
-covers by half counts by half. For s = w = 2 that is the mean of 2 pixels where n is even and the weights
-(1, 2, 1) / 4 where n is odd.
+Depending on n, these are pixels or midpoints of two pixels. One definition covers both: blur with a sampled
+Gaussian, then average over a window of w pixels around p_i. A pixel that is half covered by the window
+counts half. For s = w = 2, this is the mean of 2 pixels if n is even, and the weights (1, 2, 1) / 4 if n
+is odd.
 """
 
 import math
@@ -29,7 +29,7 @@ LARGEST_STRIDE, LARGEST_TAPS = 256, 2 * math.ceil(3 * LARGEST_SIGMA) + 1
 def check_blur(
     stride: object, sigma: object, kernel_size: object, window: object
 ) -> tuple[int, float, int, int]:
-    """The settings of :func:`blur_pool2d` with the defaults filled in, or a ``ValueError``."""
+    """Return the settings of :func:`blur_pool2d` with defaults; raise ``ValueError`` for invalid ones."""
 
     steps = check_count("stride", stride, most=LARGEST_STRIDE)
     spread = SIGMA_PER_STRIDE * steps
@@ -43,7 +43,7 @@ def check_blur(
 
 
 def pool_margins(stride: int, kernel_size: int, window: int, ceil_mode: bool) -> tuple[int, int]:
-    """How many pixels before and behind the image the samples may reach, over all sizes."""
+    """Return how many pixels before and after the image the samples can reach, over all sizes."""
     late = 0 if ceil_mode else stride - 1
     before = max(0, (kernel_size + window - 1 - late) // 2)
     # Half pixels from the first one to the end of the last reading of the first sample.
@@ -61,11 +61,11 @@ def blur_pool_weights(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Weights of the first sample along one axis, (stride, taps).
+    """Return the weights of the first sample along one axis, (stride, taps).
 
-    Row r is for sizes n with n % stride == r (``ceil_mode``: (n - 1) % stride == r). The taps count from
-    ``pool_margins(...)[0]`` pixels before the image. Each row adds up to 1 and is symmetric around the
-    first sample; the further samples have the same weights, moved by the stride.
+    Row r is for sizes n with n % stride == r (``ceil_mode``: (n - 1) % stride == r). The taps start
+    ``pool_margins(...)[0]`` pixels before the image. Each row sums to 1 and is symmetric around the first
+    sample. The other samples have the same weights, shifted by the stride.
     """
     # On the CPU whatever the default device: the values decide how long the result is.
     cpu = torch.device("cpu")
@@ -93,27 +93,27 @@ def blur_pool2d(
     padding_mode: str = "replicate",
     weights: Tensor | None = None,
 ) -> Tensor:
-    r"""Gaussian blur, then average over windows centred on a grid that is centred on the image.
+    r"""Anti-aliased pooling: Gaussian blur, then average over windows on a grid centred on the image.
 
-    Properties (each has a test of its name):
-        *quarter turns exact* and *reflections exact*: on every size, odd or even, to rounding;
-        *constants kept*: a constant stays what it is, in every ``padding_mode`` but "zeros";
-        *average pooling*: on sizes that the stride divides, with ``sigma=0`` it is ``F.avg_pool2d``
-        of that stride.
+    Properties (each has a test of the same name):
+        *quarter turns exact* and *reflections exact*: for every size, odd or even, up to rounding;
+        *constants kept*: a constant image is unchanged, in every ``padding_mode`` except "zeros";
+        *average pooling*: for sizes divisible by the stride, ``sigma=0`` is ``F.avg_pool2d`` with that
+        stride.
 
-    The paper's experiments (5 x 5 blur with sigma 0.66, zeros outside, then 2 x 2 average) are
-    ``padding_mode="zeros"``, the rest left as it is, on even sizes.
+    The paper's experiments (5 x 5 blur with sigma 0.66, zero padding, then 2 x 2 average) are
+    ``padding_mode="zeros"`` with the other defaults, on even sizes.
 
     Args:
         input: (N, C, H, W) or (C, H, W), floating point.
-        stride: s, pixels from sample to sample.
-        sigma: of the Gaussian, in pixels; 0 for no blur; by default 0.33 s.
-        kernel_size: taps of the Gaussian, odd; by default it reaches 3 sigma.
-        window: length w of the averaged square in pixels; by default s. ``window=1`` takes samples of
-            the blurred image (where samples fall between two pixels, their mean).
-        ceil_mode: whether the output has ceil(H / s) rows, or floor(H / s).
-        padding_mode: what lies outside: "replicate", "reflect", "zeros" or "circular".
-        weights: ``blur_pool_weights(...)`` of these settings; built if not given.
+        stride: distance s between samples in pixels.
+        sigma: standard deviation of the Gaussian in pixels; 0 for no blur. Default: 0.33 s.
+        kernel_size: taps of the Gaussian, odd. Default: up to 3 sigma.
+        window: side w of the averaged square in pixels. Default: s. ``window=1`` samples the blurred image
+            (the mean of two pixels for samples between them).
+        ceil_mode: the output has ceil(H / s) rows instead of floor(H / s).
+        padding_mode: "replicate", "reflect", "zeros" or "circular".
+        weights: ``blur_pool_weights(...)`` of these settings. Default: built here.
 
     Returns:
         (N, C, H', W') or (C, H', W').
@@ -144,10 +144,10 @@ def pool_image(
     padding_mode: str,
     average: bool,
 ) -> Tensor:
-    """:func:`blur_pool2d` of settings that were checked before; the image alone is checked.
+    """Compute :func:`blur_pool2d` and check only the image, not the settings.
 
-    ``margins`` are ``pool_margins(...)``; ``average`` says that there is no blur, and windows as long as the
-    stride: sizes that it divides have a faster function.
+    ``margins`` are ``pool_margins(...)``. ``average`` means no blur and a window equal to the stride; sizes
+    divisible by the stride then use a faster function.
     """
     check_images("input", input)
     after = margins[1]
@@ -156,7 +156,7 @@ def pool_image(
     if min(input.shape[-2:]) < smallest or not input.shape[-3]:
         raise ValueError(
             f"input has shape {tuple(input.shape)}: must have channels, and at least {smallest} rows and "
-            f"columns for stride={stride}, a reach of {after} pixels and padding_mode={padding_mode!r}"
+            f"columns for stride={stride}, a padding of {after} pixels and padding_mode={padding_mode!r}"
         )
     if average and not any(size % stride for size in input.shape[-2:]):
         return F.avg_pool2d(input, stride)
@@ -171,10 +171,10 @@ def pool_centred(
     ceil_mode: bool,
     padding_mode: str,
 ) -> Tensor:
-    """:func:`pool_image` without any check.
+    """Compute :func:`pool_image` without checks.
 
-    The padding is the same for all sizes and only the row of weights depends on the size: one graph can
-    be exported for all of them.
+    The padding is the same for all sizes and only the row of weights depends on the size, so one graph can
+    be exported for all sizes.
     """
     pads = margins + margins
     inside = by_convolution(pads, padding_mode)

@@ -1,4 +1,4 @@
-"""Turn batches of images by any angle."""
+"""Rotate batches of images by any angle."""
 
 import torch
 
@@ -12,19 +12,19 @@ def rotate_images(
     interpolation: Interpolation = "cubic",
     border: Border = "zeros",
 ) -> torch.Tensor:
-    """Turn each image about its centre, counter-clockwise as displayed.
+    """Rotate each image about its centre, counter-clockwise as displayed.
 
     `images` is (N, C, H, W), floating point or uint8; `angles` is in degrees, one number or (N,).
-    The result has the shape and type of `images`; uint8 is rounded and cut to 0..255, floating
-    point is linear in the pixels and not cut. Multiples of 90 degrees equal `torch.rot90` on square
-    images: bit for bit for uint8, to rounding for floating point. Border its frame an image is zero, or
-    with `border="reflect"` mirrored at the edge of the frame. See `warp_images`.
+    The result has the shape and dtype of `images`. uint8 is rounded and clamped to 0..255; floating point is
+    linear in the pixels and not clamped. On square images, multiples of 90 degrees equal `torch.rot90`: bit
+    for bit for uint8, up to rounding for floating point. Pixels outside the frame are zero, or mirrored at
+    the edge of the frame with `border="reflect"`. See `warp_images`.
     """
     if not isinstance(angles, torch.Tensor):
         check_number("angles", angles)
     angles = torch.as_tensor(angles, dtype=torch.float64)
     if not torch.compiler.is_compiling() and not bool(angles.isfinite().all()):
-        raise ValueError(f"angles={angles}: must be finite numbers of degrees")
+        raise ValueError(f"angles={angles}: must be finite, in degrees")
     if angles.ndim == 0:
         angles = angles.expand(len(images))
     if angles.shape != (len(images),):
@@ -35,7 +35,7 @@ def rotate_images(
 
 
 def rotation_matrices(angles: torch.Tensor) -> torch.Tensor:
-    """(N, 2, 3) float64: the maps that `warp_images` takes, for rotations by (N,) degrees."""
+    """Return the matrices (N, 2, 3), float64, of `warp_images` for rotations by (N,) degrees."""
     angles = angles.double()
     # Quarter turns are split off in degrees, where they are exact: their points are pixel centres.
     quarters = torch.round(angles / 90)

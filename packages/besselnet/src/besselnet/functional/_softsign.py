@@ -30,7 +30,7 @@ class _Softsign(torch.autograd.Function):
 
 
 def softsign(input: Tensor) -> Tensor:
-    """x / (1 + |x|), as ``F.softsign`` gives it, with a faster backward pass."""
+    """Return x / (1 + |x|), like ``F.softsign``, with a faster backward pass."""
     if not input.requires_grad or torch.compiler.is_compiling() or transformed(input):
         return F.softsign(input)
     result: Tensor = _Softsign.apply(input)

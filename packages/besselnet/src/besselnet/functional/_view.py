@@ -1,4 +1,4 @@
-"""What a network is shown of an image and of its rotated copies, and what stands in their corners."""
+"""Show rotated images to a network, with a choice for their corners."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
@@ -21,11 +21,11 @@ def show_rotated(
     interpolation: Interpolation,
     colour: Tensor | None = None,
 ) -> Tensor:
-    """Images (N, C, H, W) rotated by an angle; at 0 degrees their very pixels.
+    """Return images (N, C, H, W) rotated by an angle; at 0 degrees, pixels are not resampled.
 
-    `"black"` leaves black corners, `"reflect"` mirrors the image at its edges. `"disc"` shows the
-    inscribed disc alone, with a soft edge and `colour` (C,) around it, at 0 degrees as well: copies at
-    two angles differ in nothing but the rotation.
+    `"black"` leaves black corners, `"reflect"` mirrors the image at its edges. `"disc"` shows only the
+    inscribed disc, with a soft edge and `colour` (C,) around it, also at 0 degrees. So copies at two angles
+    differ only in the rotation.
     """
     if degrees:
         angles = images.new_full((len(images),), degrees)
@@ -40,9 +40,9 @@ def show_rotated(
 
 
 def hidden_colour(batches: Iterable[tuple[Tensor, Any]]) -> Tensor:
-    """(C,): the mean, over all images, of what the disc hides.
+    """Return the mean colour (C,) outside the inscribed disc, over all images.
 
-    Where objects lie on a uniform ground it is the colour of the ground, and the disc changes nothing.
+    For objects on a uniform background, it is the background colour, and the disc changes nothing.
     """
     total, weight = torch.zeros((), dtype=torch.float64), 0.0
     for images, _ in batches:
@@ -50,5 +50,5 @@ def hidden_colour(batches: Iterable[tuple[Tensor, Any]]) -> Tensor:
         total = total + (images.cpu() * hidden).sum((0, 2, 3))
         weight += len(images) * hidden.sum().item()
     if not weight:
-        raise ValueError("cannot evaluate on no batches at all")
+        raise ValueError("batches is empty: must have at least one batch")
     return total / weight

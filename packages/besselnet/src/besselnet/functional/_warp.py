@@ -1,22 +1,21 @@
-"""Sample images through affine maps, and elastic ones: rotation, reflection, scale and shift in one step.
+"""Warp images by affine and elastic maps: rotation, reflection, scale and shift in one step.
 
-An image is a function on the plane. `interpolation` says which function stands for the pixels, and
-the new image is that function read at the mapped pixel centres:
+An image is a function on the plane. `interpolation` determines the function from the pixels, and the new
+image is that function at the mapped pixel centres:
 
 - `"nearest"`: constant on each pixel;
 - `"bilinear"`: linear between pixel centres. It blurs: half-way between pixels it is an average;
 - `"cubic"`: the cubic spline through the pixels (that of `scipy.ndimage.rotate(order=3)`), which
-  keeps fine detail. Where an edge is sharp it may leave the range of the pixels a little.
+  keeps fine detail. At sharp edges it may slightly overshoot the range of the pixels.
 
-`border` says how it goes on outside the frame:
+`border` determines how it continues outside the frame:
 
-- `"zeros"`: every pixel out there is zero;
+- `"zeros"`: every pixel outside is zero;
 - `"reflect"`: mirrored at the edge of the frame, half a pixel beyond the outermost pixel centres,
-  again and again: (d c b a | a b c d | d c b a). It is the mode "reflect" of `scipy.ndimage`, and
+  repeatedly: (d c b a | a b c d | d c b a). This is the mode "reflect" of `scipy.ndimage` and
   "symmetric" of `numpy.pad`.
 
-Several maps that follow one another are composed first, so pixels are interpolated once, whatever the
-number of maps.
+Successive maps are composed first, so pixels are interpolated only once, whatever the number of maps.
 
 A spline is s(x) = sum_n c[n] b(x - n) with the cubic B-spline b. Passing through the pixels means
 f = c * (1, 4, 1)/6, whose inverse on the infinite line is c = f * sqrt(3) z^|n|, z = sqrt(3) - 2.
@@ -48,14 +47,14 @@ def warp_images(
     border: Border = "zeros",
     displacements: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Each image read through its own affine map.
+    """Warp each image by its own affine map.
 
-    `images` is (N, C, H, W), floating point or uint8, and so is the result. `matrices` is (N, 2, 3): a
-    pixel at (x, y), counted from the centre to the right and downwards, shows what the original has at
-    ``matrices @ (x, y, 1)``. To map by A and then by B, give the product A B (of the matrices with a
-    third row 0 0 1). Rotations are `rotation_matrices`; those by quarter turns are exact to rounding.
-    `displacements` (N, 2, H, W), to the right and downwards in pixels, are added to the places that are read.
-    Floating point is linear in the pixels and not cut; uint8 is rounded and cut to 0..255.
+    `images` is (N, C, H, W), floating point or uint8, and so is the result. `matrices` is (N, 2, 3): the
+    output pixel at (x, y), measured from the centre to the right and downwards, is read from the input at
+    ``matrices @ (x, y, 1)``. To map by A and then by B, pass the product A B (of the matrices with a third
+    row 0 0 1). `rotation_matrices` returns rotations; quarter turns are exact up to rounding.
+    `displacements` (N, 2, H, W), to the right and downwards in pixels, are added to the input positions.
+    Floating point is linear in the pixels and not clamped; uint8 is rounded and clamped to 0..255.
     """
     check_choice("interpolation", interpolation, INTERPOLATIONS)
     check_choice("border", border, BORDERS)

@@ -1,6 +1,6 @@
-"""The native kernel: a C library with the fused passes of the factored algorithm, where it was built.
+"""The native kernel: an optional C library with the fused passes of the factored algorithm.
 
-Nothing needs it: without it the same numbers come from torch operations. It is loaded at first use.
+Without it, torch operations compute the same result. The library is loaded on first use.
 """
 
 from besselnet.kernels._call import MOST_TAPS, Settings, backward, forward

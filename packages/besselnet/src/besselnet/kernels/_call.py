@@ -17,7 +17,7 @@ OK, NO_MEMORY, NO_PARITY = range(3)
 
 
 class Settings(NamedTuple):
-    """What the library must know of a layer besides its tensors."""
+    """Settings of a layer that the library needs besides its tensors."""
 
     radial_counts: tuple[int, ...]
     mirror: bool
@@ -75,7 +75,7 @@ def forward(
     output: Tensor,
     layer: Settings,
 ) -> bool:
-    """Fill ``output`` with the response plus bias; False if the bank has not the parities it needs.
+    """Fill ``output`` with the response plus bias; return False if the bank lacks the required parities.
 
     input (N, C, H, W), float32 or bfloat16, and output (N, O, H', W') of any strides; weight
     (O, C / groups, F), bank (F, k, k) and bias (O,) float32 and contiguous.
@@ -105,7 +105,7 @@ def backward(
     to_bias: Tensor | None,
     layer: Settings,
 ) -> bool:
-    """Fill the last three with gradients; False as in :func:`forward`.
+    """Fill the last three arguments with gradients; return False as in :func:`forward`.
 
     ``gradient`` is float32, of any strides; ``to_input`` is like the input, or None.
     """
@@ -130,7 +130,7 @@ def backward(
 def _succeeded(code: int, input: Tensor, output: Tensor) -> bool:
     if code == NO_MEMORY:
         raise MemoryError(
-            f"the native kernel has no memory for its workspace: input {tuple(input.shape)}, output "
+            f"not enough memory for the workspace of the native kernel: input {tuple(input.shape)}, output "
             f"{tuple(output.shape)}, {torch.get_num_threads()} threads"
         )
     return code == OK

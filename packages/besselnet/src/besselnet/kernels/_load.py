@@ -1,4 +1,4 @@
-"""Finding and loading the library, and saying which kernel is used and why."""
+"""Find and load the library, and report which kernel is used and why."""
 
 import ctypes
 import os
@@ -29,17 +29,17 @@ _off: list[None] = []
 
 @dataclass(frozen=True)
 class Status:
-    """Which kernel computes the layers on the CPU, and why. Its text is one line."""
+    """Which kernel computes the layers on the CPU, and why. ``str()`` of it is one line."""
 
     used: bool
-    """Whether there is a native kernel; torch operations otherwise."""
+    """Whether the native kernel is used; otherwise torch operations."""
     instruction_set: str | None
     """"avx512", "avx2", "neon" or "baseline"."""
     file: str
-    """Where the library lies, or would."""
+    """Path of the library, whether it exists or not."""
     reason: str
     threads: str | None
-    """Whose threads it runs on."""
+    """The thread pool that it uses."""
 
     def __str__(self) -> str:
         if not self.used:
@@ -58,22 +58,22 @@ class Loaded:
 
 
 def status() -> Status:
-    """Which kernel is used and why; loads the library if that has not happened yet.
+    """Return which kernel is used and why; loads the library on the first call.
 
     Raises:
-        ValueError: BESSELNET_KERNEL names an instruction set that is not available.
+        ValueError: if BESSELNET_KERNEL is an instruction set that is not available.
     """
     return load().status
 
 
 def available() -> bool:
-    """Whether the native kernel can be called."""
+    """Return whether the native kernel can be called."""
     return not _off and load().library is not None
 
 
 @contextmanager
 def switched_off() -> Iterator[None]:
-    """Torch operations in place of the native kernel, in all threads: to compare the two."""
+    """Context manager that uses torch operations instead of the native kernel, in all threads."""
     _off.append(None)
     try:
         yield
@@ -96,16 +96,16 @@ def load() -> Loaded:
         library = _open(FILE)
     except _Unusable as error:
         if wanted:
-            raise ValueError(f"{FORCED}={wanted}: there is no native kernel, {error}") from None
+            raise ValueError(
+                f"{FORCED}={wanted}: the native kernel is not available, {error}"
+            ) from None
         return _unused(str(error))
     names = library.bessel_available().decode().split()
     if wanted and wanted not in names:
-        raise ValueError(
-            f"{FORCED}={wanted}: must be one of {', '.join(names)}, which this library and processor have"
-        )
+        raise ValueError(f"{FORCED}={wanted}: must be one of {', '.join(names)} on this machine")
     chosen = wanted or names[0]
     library.bessel_select(chosen.encode())
-    reason = f"set by {FORCED}" if wanted else "the fastest that this processor has"
+    reason = f"set by {FORCED}" if wanted else "the fastest on this processor"
     parallel, owner = find_parallel()
     if parallel is not None:
         library.bessel_use_openmp(parallel)
@@ -126,17 +126,17 @@ def _open(file: Path) -> Any:
             f"it was not built (no C compiler at installation?), {file.name} is missing"
         )
     if _is_cut_short(file):
-        raise _Unusable(f"{file} is damaged: cut short")
+        raise _Unusable(f"{file} is damaged: truncated")
     try:
         library: Any = ctypes.CDLL(str(file))
     except OSError as error:
         raise _Unusable(f"{file} cannot be loaded: {' '.join(str(error).split())}") from None
     missing = [name for name in SYMBOLS if not hasattr(library, name)]
     if missing:
-        raise _Unusable(f"{file} is not of this version: it has no {', '.join(missing)}")
+        raise _Unusable(f"{file} is from another version: {', '.join(missing)} is missing")
     if library.bessel_api_version() != API_VERSION:
         raise _Unusable(
-            f"{file} is not of this version: its interface is {library.bessel_api_version()}, must be "
+            f"{file} is from another version: its interface is {library.bessel_api_version()}, must be "
             f"{API_VERSION}"
         )
     address = ctypes.c_void_p

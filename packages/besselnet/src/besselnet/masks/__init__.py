@@ -1,7 +1,7 @@
-"""Masks: scores, single objects, prediction by tiles, agreement under rotation.
+"""Segmentation masks: scores, instances, prediction by tiles, agreement under rotation.
 
-Masks hold a class for each pixel, or `IGNORED`. Names are loaded when they are first used: most work on
-arrays and need no torch.
+Masks have the class of each pixel, or `IGNORED`. Names are imported on first use; most functions work on
+arrays and do not import torch.
 """
 
 import importlib

@@ -1,13 +1,13 @@
-"""Image files in, masks out: what a segmentation network writes for a folder of images.
+"""Predict the masks of image files with a segmentation network.
 
 folder/masks/NAME.png             the class of each pixel
-folder/overlays/NAME.png          the mask on its image
-folder/probabilities/NAME.I.png   the probability of class I in 16 bits, 65 535 for 1
-folder/instances/NAME.png         the numbers of single objects, in 16 bits
-folder/measures.csv               a row for each object
+folder/overlays/NAME.png          the mask drawn over the image
+folder/probabilities/NAME.I.png   the probability of class I as 16-bit integers, 65 535 for 1
+folder/instances/NAME.png         the instance number of each pixel, 16-bit
+folder/measures.csv               one row per object
 
-A large image is decoded in whole, and then lies on the disk: beside one tile, and a row of tiles of the mask,
-nothing of it is in memory. Objects need the whole mask.
+A large image is decoded as a whole and then stored on disk: only one tile and a row of tiles of the mask are
+in memory. Objects need the whole mask.
 """
 
 import warnings
@@ -53,15 +53,15 @@ _OVERLAY_ROWS = 64
 
 
 def mask_columns(classes: Sequence[str], *, objects: bool = False) -> list[str]:
-    """The columns of the rows that `predict_files` yields."""
+    """Return the columns of the rows of `predict_files`."""
     counted = ["objects"] if objects else []
     return ["image", "mask", *(f"share_{name}" for name in classes), *counted, "error"]
 
 
 def output_names(paths: Iterable[Path | str]) -> list[tuple[Path, Path]]:
-    """(file, name of what is written for it, without suffix), with folders replaced by the images in them.
+    """Return (file, name of its output files without suffix); folders stand for the images in them.
 
-    Images of a folder keep their place in it. Two files of one name are refused.
+    Images in subfolders keep their relative path. Two files with the same output name raise `ValueError`.
     """
     found = []
     for path in map(Path, paths):
@@ -74,7 +74,7 @@ def output_names(paths: Iterable[Path | str]) -> list[tuple[Path, Path]]:
         if count > 1:
             first, second = [str(path) for path, other in found if other == name][:2]
             raise ValueError(
-                f"{first} and {second} would both be written as {name}.png: give them in two calls"
+                f"{first} and {second} would both be written as {name}.png: predict them in two calls"
             )
     return found
 
@@ -96,23 +96,24 @@ def predict_files(
     raw_csv: bool = False,
     progress: Callable[[str], object] = lambda text: None,
 ) -> Iterator[dict[str, Any]]:
-    """Write the mask of each image file into `folder`, and yield a row for each: see `mask_columns`.
+    """Write the mask of each image file to `folder`, and yield one row per file, see `mask_columns`.
 
-    A file that cannot be read, or for which the network gives no mask, gives a row with an ``"error"``, and
-    the work goes on. Files appear when they are complete; `measures.csv` appears after the last row.
+    If a file cannot be read or predicted, its row has an ``"error"``, and the next file follows. Files appear
+    when they are complete; `measures.csv` appears after the last row.
 
     Args:
-        forward: the network, see `Forward`; takes float32 in [0, 1].
+        forward: the network, see `Forward`; its input is float32 in [0, 1].
         paths: image files, or folders of them.
-        classes: names of the classes, which say what has objects (`roles_of`).
-        channels: of the images that the network takes.
+        folder: output folder.
+        classes: names of the classes, which determine which classes have objects (`roles_of`).
+        channels: number of input channels of the network.
         reading: options `bits`, `page` and `max_pixels` of the reader.
         tile: images with a longer side are predicted in tiles of at most this side.
-        margin: pixels of context around what is used of a tile; measured if not given (`receptive_field`).
-        overlays, probabilities: write these, too.
-        instances: find single objects with this method of `label_instances`, and measure them.
-        least_area: pixels of the smallest object.
-        raw_csv: in `measures.csv`, leave text as it is that a spreadsheet would take for a formula.
+        margin: pixels of context around the used part of a tile. Default: measured (`receptive_field`).
+        overlays, probabilities: also write these files.
+        instances: find objects with this method of `label_instances`, and measure them.
+        least_area: minimum object area in pixels.
+        raw_csv: in `measures.csv`, do not escape text that a spreadsheet would read as a formula.
         progress: called with a line of text while a large image is predicted.
     """
     return _written(
@@ -153,10 +154,10 @@ def predict_images(
     least_area: int = 1,
     progress: Callable[[str], object] = lambda text: None,
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Write the mask of each image into `folder`, and yield its row and the measures of its objects.
+    """Write the mask of each image to `folder`, and yield its row and the measures of its objects.
 
-    As `predict_files`, of images that are read: (what the row calls it, name of its files, pixels as
-    `read_pixels` has them, or why there are none). `bits` of uint16 pixels.
+    Like `predict_files`, for images that are already read: (name in the row, name of its files, pixels as
+    from `read_pixels`, or an error). `bits` is the number of used bits of uint16 pixels.
     """
     check_count("tile", tile, least=LEAST_TILE)
     check_count("least_area", least_area)
@@ -168,7 +169,7 @@ def predict_images(
 
 
 def measure_columns() -> dict[str, type]:
-    """The columns of the measures of objects, and their types."""
+    """Return the columns of the measures of objects, and their types."""
     example = measure_instances(np.ones((1, 1), np.int32), mask=[[0]], probabilities=[[1]])[0]
     return {"image": str, **{name: type(value) for name, value in example.items()}}
 
@@ -271,7 +272,7 @@ def _predict_image(
     )
     if len(objects) > _MOST_OBJECTS:
         raise ValueError(
-            f"{len(objects)} objects are more than a PNG can number, {_MOST_OBJECTS}: drop small ones "
+            f"{len(objects)} objects: must be at most {_MOST_OBJECTS} for a 16-bit PNG; drop small objects "
             "with least_area (command line: --least-area)"
         )
     with png_file(wanted.path("instances", name), *found.shape, bits=16) as png:
@@ -308,7 +309,7 @@ class _Picture:
     def add(self, rows: slice, columns: slice, part: Array) -> None:
         if len(part) != self._classes:
             raise ValueError(
-                f"the network gives {len(part)} classes: must be {self._classes}, as it has names"
+                f"the network returns {len(part)} classes: must be {self._classes}, one per name"
             )
         mask = part.argmax(0).astype(np.uint8)
         self.counts += np.bincount(mask.ravel(), minlength=self._classes)
@@ -378,13 +379,14 @@ class _Tiles:
                 self._progress(f"{name}: tile {number} of {total}")
 
     def _measured(self) -> int:
-        self._progress("measuring how far the network sees")
+        self._progress("measuring the receptive field of the network")
         room = (self.tile - BLEND - 3 * STRIDE) // 2 // STRIDE * STRIDE
         found = receptive_field(self._forward, self._channels, most=room)
         if found is None:
             warnings.warn(
-                f"the network sees further than {room} pixels, so that tiles of {self.tile} pixels may not "
-                "give quite what the whole image gives: a larger tile (command line: --tile) helps",
+                f"the receptive field of the network is larger than {room} pixels, so results of tiles of "
+                f"{self.tile} pixels may differ slightly from those of the whole image: use a larger tile "
+                "(command line: --tile)",
                 stacklevel=2,
             )
         return room if found is None else found

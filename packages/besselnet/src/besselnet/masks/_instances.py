@@ -1,6 +1,6 @@
-"""Single objects in masks: found, compared and measured.
+"""Find, compare and measure objects (instances) in masks.
 
-A map of instances is (H, W) int32: 0 where there is no object, else the number of the object, from 1.
+An instance map is (H, W) int32: 0 for no object, otherwise the number of the object, from 1.
 """
 
 import math
@@ -30,20 +30,19 @@ def label_instances(
     separation: int = 5,
     least_area: int = 1,
 ) -> Array:
-    """Number the single objects of a mask, or of probabilities: (H, W) int32.
+    """Return the instance map (H, W) int32 of a mask or of probabilities.
 
-    Objects are the connected pixels (by edges, not corners) of one class. Pixels of the class `border`, which
-    separates objects that touch, go to the nearest object that they are connected with; without one they are
-    an object of their own.
+    Objects are connected pixels (by edges, not corners) of one class. Pixels of the class `border`, which
+    separates touching objects, are added to the nearest connected object; without one, they form an object.
 
     Args:
-        source: classes (H, W), or probabilities (K, H, W), of which the most probable class counts.
-        border: the class of pixels between touching objects, where such a class was learned.
-        background: classes that are no objects.
-        method: "components", or "watershed", which also divides touching objects at their waists: one object
-            for each peak of the distance to the outside. It needs scikit-image (the extra `masks`).
-        separation: for "watershed": pixels between two peaks, about the radius of the smallest objects.
-        least_area: objects of fewer pixels are dropped.
+        source: classes (H, W), or probabilities (K, H, W), of which the most probable class is used.
+        border: class of pixels between touching objects, if the network has learned one.
+        background: classes that are not objects.
+        method: "components", or "watershed", which also splits touching objects at their narrowest point: one
+            object per peak of the distance to the outside. It needs scikit-image (the extra `masks`).
+        separation: for "watershed", pixels between two peaks, about the radius of the smallest objects.
+        least_area: minimum area in pixels; smaller objects are dropped.
     """
     check_choice("method", method, METHODS)
     check_count("separation", separation)
@@ -74,9 +73,9 @@ class Roles(TypedDict):
 
 
 def roles_of(classes: Sequence[str]) -> Roles:
-    """What `label_instances` must know of classes, by their names.
+    """Return the roles of classes for `label_instances`, by their names.
 
-    "background", else the first, has no objects; "border", if there is one, separates them.
+    "background", or else the first class, has no objects; "border", if it exists, separates objects.
     """
     background = classes.index("background") if "background" in classes else 0
     border = classes.index("border") if "border" in classes else None
@@ -85,11 +84,11 @@ def roles_of(classes: Sequence[str]) -> Roles:
 
 @dataclass(frozen=True)
 class InstanceScores:
-    """Result of `match_instances`; those of several images add up with ``+``.
+    """Result of `match_instances`; add the results of several images with ``+``.
 
     Attributes:
-        matched: pairs of a predicted and a true object.
-        predicted, true: objects.
+        matched: number of pairs of a predicted and a true object.
+        predicted, true: number of objects.
         overlap: sum of the IoU of all pairs.
     """
 
@@ -108,17 +107,17 @@ class InstanceScores:
 
     @property
     def precision(self) -> float:
-        """Share of the predicted objects that are there; NaN without any."""
+        """Fraction of the predicted objects that are matched; NaN without any."""
         return _share(self.matched, self.predicted)
 
     @property
     def recall(self) -> float:
-        """Share of the true objects that were found; NaN without any."""
+        """Fraction of the true objects that are matched; NaN without any."""
         return _share(self.matched, self.true)
 
     @property
     def f1(self) -> float:
-        """2 matched / (predicted + true); in panoptic quality it is the recognition quality."""
+        """2 matched / (predicted + true), the recognition quality of the panoptic quality."""
         return _share(2 * self.matched, self.predicted + self.true)
 
     @property
@@ -132,7 +131,7 @@ class InstanceScores:
         return self.segmentation_quality * self.f1
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """JSON values; None for a share of nothing."""
+        """Convert to JSON values; NaN becomes None."""
         shares = {
             "f1": self.f1,
             "precision": self.precision,
@@ -151,11 +150,11 @@ def match_instances(
     threshold: float = 0.5,
     ignored: ArrayLike | None = None,
 ) -> InstanceScores:
-    """Pair the objects of two maps of instances: those whose IoU is above `threshold`.
+    """Match the objects of two instance maps whose IoU is above `threshold`.
 
     Args:
-        threshold: at least 0.5, so that an object is in one pair at most.
-        ignored: (H, W) bool, pixels that count in neither map.
+        threshold: at least 0.5, so that an object is in at most one pair.
+        ignored: (H, W) bool, pixels to ignore in both maps.
     """
     check_number("threshold", threshold, least=0.5, below=1)
     ours, theirs = same_shape(prediction, truth)
@@ -180,19 +179,19 @@ def measure_instances(
     classes: Sequence[str] | None = None,
     probabilities: ArrayLike | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each object of a map of instances, in pixels and degrees.
+    """Return one row of measures per object of an instance map, in pixels and degrees.
 
-    | column | |
+    | column | content |
     |---|---|
-    | `label` | its number |
-    | `class` | what most of its pixels are, with `mask`; by name with `classes` |
-    | `area` | pixels |
-    | `row`, `column` | its centre of mass |
-    | `top`, `left`, `bottom`, `right` | the first row and column, and those after the last |
-    | `diameter` | of the disc of this area |
+    | `label` | instance number |
+    | `class` | most frequent class of its pixels, with `mask`; its name with `classes` |
+    | `area` | number of pixels |
+    | `row`, `column` | centre of mass |
+    | `top`, `left`, `bottom`, `right` | bounding box; bottom and right are exclusive |
+    | `diameter` | diameter of the disc of this area |
     | `major_axis`, `minor_axis`, `eccentricity`, `orientation` | of the ellipse with the same second moments;
       the orientation is that of the major axis, counter-clockwise from the row axis to the right, -90 to 90 |
-    | `probability` | with `probabilities` (H, W): their mean |
+    | `probability` | mean probability, with `probabilities` (H, W) |
     """
     found = np.asarray(instances)
     if found.ndim != 2:

@@ -1,4 +1,4 @@
-"""Networks as the functions on arrays that tiles take."""
+"""Convert networks to functions on arrays, for tiles."""
 
 import numpy as np
 import torch
@@ -9,10 +9,10 @@ from besselnet.nn import evaluating
 
 
 def probabilities_of(model: nn.Module) -> Forward:
-    """A segmentation network as a function: (C, h, w) float32 in [0, 1] -> (K, h, w), softmax of the logits.
+    """Return a function from images (C, h, w), float32 in [0, 1], to probabilities (K, h, w).
 
-    The network runs in eval mode where its parameters are; its own mode does not change. Logits that are not
-    numbers, or of another size than the image, are a `ValueError`.
+    The network runs in eval mode on its device; its mode is restored. The function raises `ValueError` if
+    logits are infinite or NaN, or have another size than the image.
     """
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
@@ -23,12 +23,12 @@ def probabilities_of(model: nn.Module) -> Forward:
             logits = model(pixels[None].to(device))
         if logits.ndim != 4 or logits.shape[2:] != pixels.shape[1:]:
             raise ValueError(
-                f"the network gives shape {tuple(logits.shape)} for {tuple(pixels[None].shape)}: must be "
+                f"the network returns shape {tuple(logits.shape)} for {tuple(pixels[None].shape)}: must be "
                 "logits for every pixel, (N, K, H, W)"
             )
         found: Array = logits[0].float().softmax(0).cpu().numpy()
         if not np.isfinite(found).all():
-            raise ValueError("the network gives logits that are infinite or NaN")
+            raise ValueError("the logits of the network are infinite or NaN")
         return found
 
     return forward

@@ -1,4 +1,4 @@
-"""Masks laid over their images."""
+"""Draw masks over their images."""
 
 import numpy as np
 
@@ -20,26 +20,26 @@ COLOURS = (
 
 
 def class_colour(number: int) -> tuple[int, int, int]:
-    """The colour of a class from 1 on; after the last one they begin again."""
+    """Return the colour of a class, from 1; colours repeat after the last one."""
     return COLOURS[(number - 1) % len(COLOURS)]
 
 
 def overlay_mask(
     image: Array, mask: Array, *, opacity: float = 0.4, above: Array | None = None
 ) -> Array:
-    """(H, W, 3) uint8: the image, tinted by class, with the boundaries of the classes in full colour.
+    """Return the image (H, W, 3) uint8, tinted by class, with class boundaries in full colour.
 
-    Class 0, the background, and `IGNORED` pixels stay as they are.
+    Class 0, the background, and `IGNORED` pixels are unchanged.
 
     Args:
-        image: (C, H, W), uint8, or float in [0, 1]; other than 3 channels are shown as their first one.
+        image: (C, H, W), uint8, or float in [0, 1]; unless there are 3 channels, the first one is shown.
         mask: (H, W) classes.
-        opacity: share of the colour inside a class.
-        above: (W,) the row of the mask above the first one, if the image is part of a larger one.
+        opacity: opacity of the colour inside a class.
+        above: (W,) the mask row above the first one, if the image is part of a larger one.
     """
     check_number("opacity", opacity, least=0, most=1)
     if image.shape[1:] != mask.shape:
-        raise ValueError(f"mask has shape {mask.shape}: must be {image.shape[1:]}, as the image")
+        raise ValueError(f"mask has shape {mask.shape}: must be {image.shape[1:]}, like the image")
     channels = image if len(image) == 3 else image[:1]
     pixels = channels.astype(np.float32) * (1 if image.dtype == np.uint8 else 255)
     shown = np.broadcast_to(pixels, (3, *mask.shape)).transpose(1, 2, 0)

@@ -1,4 +1,4 @@
-"""PNG files written row by row: a picture of any height in the memory of the rows at hand."""
+"""Write PNG files row by row, so images of any height need little memory."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""What rotating an image changes in its mask."""
+"""Measure how masks change when images are rotated."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ MOST_ANGLES = 3600
 
 @dataclass(frozen=True)
 class MaskAgreement:
-    """Result of `mask_agreement`: one entry for each of A angles.
+    """Result of `mask_agreement`, with one entry for each of A angles.
 
     Attributes:
-        angles: degrees, counter-clockwise; the first is 0.
-        upright: (A, K, K) pixels of class i in the upright mask and j in the one rotated back.
-        truth: (A, K, K) the same with the true mask in the place of the upright one; None without it.
-        border: what the images had in their corners: "disc", "reflect" or "black".
+        angles: angles in degrees, counter-clockwise; the first is 0.
+        upright: (A, K, K) pixels of class i in the upright mask and class j in the mask rotated back.
+        truth: (A, K, K) the same with the true mask instead of the upright one; None without true masks.
+        border: content of the corners: "disc", "reflect" or "black".
     """
 
     angles: tuple[float, ...]
@@ -44,18 +44,18 @@ class MaskAgreement:
 
     @property
     def agreement(self) -> Array:
-        """(A, K): IoU, by class, of the upright mask and the one rotated back."""
+        """IoU (A, K) per class of the upright mask and the mask rotated back."""
         return iou(self.upright)
 
     @property
     def dice(self) -> Array | None:
-        """(A, K): Dice, by class, of the true mask and the one rotated back."""
+        """Dice (A, K) per class of the true mask and the mask rotated back."""
         return None if self.truth is None else dice(self.truth)
 
     def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """JSON values: the summary, by class and over the classes, then the curves.
+        """Convert to JSON values: the summary, per class and over the classes, then the curves.
 
-        Means are those of all angles but 0. A score of nothing is None.
+        Means are over all angles except 0. An undefined score is None.
         """
         names = classes or [str(i) for i in range(self.upright.shape[-1])]
         agreement = class_mean(self.agreement)
@@ -88,21 +88,21 @@ def mask_agreement(
     interpolation: Interpolation = "cubic",
     colour: Tensor | None = None,
 ) -> MaskAgreement:
-    """Compare the mask of each image with that of its rotated copies, rotated back.
+    """Compare the mask of each image with the masks of its rotated copies, rotated back.
 
-    The probabilities of the rotated image are rotated back, then the most probable class is taken, as for the
-    upright image. Of images that are not square, the network sees the square in the middle, for which quarter
-    turns are exact. Pixels inside the disc that every angle shows count; where batches have true masks,
-    pixels that are `IGNORED` there count nowhere.
+    The probabilities of the rotated image are rotated back; then the most probable class is taken, as for the
+    upright image. For images that are not square, the network sees the central square, for which quarter
+    turns are exact. Only pixels inside the disc that is visible at every angle count. Pixels that are
+    `IGNORED` in the true masks are left out.
 
     Args:
-        model: images (N, C, H, W) -> logits (N, K, H, W).
-        batches: images and true masks (N, H, W), or images alone.
-        angles: how many, equally spaced from 0.
-        border: what the network sees of an upright or rotated image, see `besselnet.functional.show_rotated`.
-        interpolation: how images and probabilities are rotated.
-        colour: (C,) for the pixels outside the disc. Unset, it is the mean over all images of what
-            the disc hides, for which the batches are read once more.
+        model: maps images (N, C, H, W) to logits (N, K, H, W).
+        batches: images and true masks (N, H, W), or only images.
+        angles: number of angles, equally spaced from 0.
+        border: corners of upright and rotated images, see `besselnet.functional.show_rotated`.
+        interpolation: interpolation of rotated images and probabilities.
+        colour: colour (C,) of the pixels outside the disc. Default: the mean over all images of the hidden
+            pixels, which requires a second pass over the batches.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
     check_choice("border", border, VIEWS)
@@ -111,7 +111,7 @@ def mask_agreement(
     if border == "disc" and colour is None:
         if iter(pairs) is pairs:
             raise ValueError(
-                "batches is an iterator: must be readable twice for border='disc', as a list is, "
+                "batches is an iterator: must be readable twice (such as a list) for border='disc', "
                 "unless colour is given"
             )
         colour = hidden_colour((_middle(images), None) for images, _ in pairs)
@@ -134,7 +134,7 @@ def mask_agreement(
                 logits = model(show_rotated(images, angle, border, interpolation, colour))
                 likely = logits.float().softmax(1)
                 if not bool(likely.isfinite().all()):
-                    raise ValueError("the network gives logits that are infinite or NaN")
+                    raise ValueError("the logits of the network are infinite or NaN")
                 if angle:
                     likely = rotate_images(likely, -angle, interpolation, "reflect")
                 mask = likely.argmax(1).cpu()
@@ -146,7 +146,7 @@ def mask_agreement(
                     true = masks.long().masked_fill(outside, IGNORED)
                     truth[number] = truth[number] + confusion_of_masks(mask, true, classes)
     if isinstance(upright[0], int):
-        raise ValueError("cannot compare masks of no images at all")
+        raise ValueError("batches is empty: must have at least one batch")
     return MaskAgreement(degrees, np.stack(upright), np.stack(truth) if has_truth else None, border)
 
 

@@ -1,7 +1,7 @@
-"""How well masks agree, pixel by pixel and along their boundaries.
+"""Scores of masks: Dice, IoU and boundary F1.
 
-Masks are integer arrays (..., H, W), numpy's or torch's on the CPU. Pixels that are `IGNORED` in the truth
-count nowhere. A class that neither mask has gets no score: NaN, which `class_mean` leaves out.
+Masks are integer arrays (..., H, W) of numpy, or of torch on the CPU. Pixels that are `IGNORED` in the truth
+are left out. A class that occurs in neither mask has the score NaN, which `class_mean` leaves out.
 """
 
 import numpy as np
@@ -15,9 +15,9 @@ Array = np.ndarray
 
 
 def confusion_of_masks(prediction: ArrayLike, truth: ArrayLike, num_classes: int) -> Array:
-    """(K, K) int64; entry (i, j) counts pixels of class i taken for class j.
+    """Return the confusion matrix (K, K) int64; entry (i, j) counts pixels of class i predicted as class j.
 
-    Confusions of several images add up: scores of their sum are those of all pixels together.
+    Add the matrices of several images to get the scores of all their pixels.
     """
     check_count("num_classes", num_classes, most=IGNORED)
     prediction, truth = same_shape(prediction, truth)
@@ -34,21 +34,21 @@ def confusion_of_masks(prediction: ArrayLike, truth: ArrayLike, num_classes: int
 
 
 def dice(confusion: ArrayLike) -> Array:
-    """(..., K): 2 |A and B| / (|A| + |B|) for each class, from (..., K, K) of `confusion_of_masks`.
+    """Return the Dice score (..., K) of each class, from confusion matrices (..., K, K).
 
-    It is the F1 score of the pixels.
+    It is 2 |A and B| / (|A| + |B|), the F1 score of the pixels.
     """
     both, either = _overlap(confusion)
     return _ratio(2 * both, either + both)
 
 
 def iou(confusion: ArrayLike) -> Array:
-    """(..., K): |A and B| / |A or B| for each class, from (..., K, K) of `confusion_of_masks`."""
+    """Return the IoU |A and B| / |A or B| (..., K) of each class, from confusion matrices (..., K, K)."""
     return _ratio(*_overlap(confusion))
 
 
 def class_mean(scores: ArrayLike) -> Array:
-    """(...): the mean over the classes that have a score, of (..., K); NaN where none has."""
+    """Return the mean (...) of scores (..., K) over the classes, without NaN; NaN if all are NaN."""
     scores = np.asarray(scores, np.float64)
     scored = ~np.isnan(scores)
     return _ratio(np.where(scored, scores, 0).sum(-1), scored.sum(-1))
@@ -57,12 +57,12 @@ def class_mean(scores: ArrayLike) -> Array:
 def boundary_f1(
     prediction: ArrayLike, truth: ArrayLike, num_classes: int, *, tolerance: float = 2
 ) -> Array:
-    """(K,): how well the boundaries of each class agree, for masks (H, W).
+    """Return the boundary F1 (K,) of each class, for masks (H, W).
 
-    A boundary pixel is one of the class beside a pixel that is not. It is right if the other mask has a
-    boundary pixel within `tolerance` pixels. Precision is the share of right ones in the prediction, recall
-    that in the truth, and F1 = 2 precision recall / (precision + recall). Neither the frame nor ignored
-    pixels make a boundary.
+    A boundary pixel of a class has a neighbour of another class. It is correct if the other mask has a
+    boundary pixel within `tolerance` pixels. Precision is the fraction of correct boundary pixels in the
+    prediction, recall that in the truth, and F1 = 2 precision recall / (precision + recall). The image frame
+    and ignored pixels do not form boundaries.
     """
     return f1_of_boundaries(boundary_counts(prediction, truth, num_classes, tolerance=tolerance))
 
@@ -70,9 +70,10 @@ def boundary_f1(
 def boundary_counts(
     prediction: ArrayLike, truth: ArrayLike, num_classes: int, *, tolerance: float = 2
 ) -> Array:
-    """(K, 4) int64, for masks (H, W): boundary pixels of each class, as `boundary_f1` explains.
+    """Return counts (K, 4) int64 of boundary pixels of each class, for masks (H, W); see `boundary_f1`.
 
-    Right and all ones in the prediction, right and all ones in the truth. Counts of several images add up.
+    The columns are: correct and all in the prediction, correct and all in the truth. Add the counts of
+    several images.
     """
     check_count("num_classes", num_classes, most=IGNORED)
     check_number("tolerance", tolerance, least=0)
@@ -92,7 +93,7 @@ def boundary_counts(
 
 
 def f1_of_boundaries(counts: ArrayLike) -> Array:
-    """(..., K): F1 of the boundaries of each class, from (..., K, 4) of `boundary_counts`."""
+    """Return the boundary F1 (..., K) of each class, from `boundary_counts` (..., K, 4)."""
     near_ours, ours, near_theirs, theirs = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
     precision, recall = (
         near / np.maximum(pixels, 1) for near, pixels in ((near_ours, ours), (near_theirs, theirs))
@@ -105,7 +106,9 @@ def same_shape(prediction: ArrayLike, truth: ArrayLike) -> tuple[Array, Array]:
     """Both as arrays; refused if their shapes differ."""
     ours, theirs = np.asarray(prediction), np.asarray(truth)
     if ours.shape != theirs.shape:
-        raise ValueError(f"prediction has shape {ours.shape}: must be {theirs.shape}, as the truth")
+        raise ValueError(
+            f"prediction has shape {ours.shape}: must be {theirs.shape}, like the truth"
+        )
     return ours, theirs
 
 

@@ -1,16 +1,16 @@
 """Prediction on images of any size, tile by tile, in memory that does not grow with the image.
 
 Neighbouring tiles overlap. The outer `margin` pixels of a tile are context and are dropped where the image
-goes on; over the next `blend` pixels the result passes smoothly from one tile to the next:
+continues; over the next `blend` pixels, the results of two tiles are blended:
 
     tile i      |------------ used -------------\\ blend | margin |
     tile i + 1                 | margin | blend /------------- used ---------
 
-So every pixel that counts lies at least `margin` pixels from the places where its tile was cut, and tiles
-give what the whole image gives wherever the network sees no further than that (`receptive_field`).
+So every used pixel is at least `margin` pixels from the cut edges of its tile. The result is that of the
+whole image if the receptive field of the network is not larger (`receptive_field`).
 
-A network that pools has a grid, and where it lies depends on the remainder of the size by the total stride.
-Tiles therefore begin at multiples of `stride`, and their sizes have the remainder that the image has.
+The sampling grid of a network with pooling depends on the size modulo the total stride. Therefore tiles begin
+at multiples of `stride`, and their sizes are congruent to the size of the image.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from besselnet.checks import check_count, check_number
 
 Array = np.ndarray
 Forward = Callable[[Array], Array]
-"""A network: (C, h, w) of an image -> (K, h, w), probabilities of the classes."""
+"""A network: image (C, h, w) -> probabilities of the classes (K, h, w)."""
 
 TILE, MARGIN, BLEND = 512, 96, 16
 # A multiple of the total stride of every network that pools up to five times by two.
@@ -43,16 +43,16 @@ def iter_tiles(
 ) -> Iterator[tuple[slice, slice, Array]]:
     """Yield finished parts of the prediction: rows, columns and (K, rows, columns) float32.
 
-    The parts cover the image once, from the top left. Beside one tile, `blend` rows of the prediction are in
+    The parts cover the image once, from the top left. Only one tile and `blend` rows of the prediction are in
     memory.
 
     Args:
-        forward: the network, see `Forward`; called with parts of `image` as they are.
-        image: (C, H, W); only tiles of it are read, so it may be a memory-mapped file.
-        tile: largest side of a tile. An image that is not larger is predicted in one piece.
-        margin: pixels at each cut that are context only.
+        forward: the network, see `Forward`; called with parts of `image`.
+        image: (C, H, W); only tiles of it are read, so it can be a memory-mapped file.
+        tile: maximum side of a tile. Smaller images are predicted in one piece.
+        margin: pixels of context at each cut.
         blend: pixels over which neighbouring tiles are blended.
-        stride: the total stride of the network's pooling, or a multiple of it.
+        stride: the total stride of the network, or a multiple of it.
     """
     check_count("tile", tile)
     check_count("margin", margin, least=0)
@@ -74,9 +74,9 @@ def predict_tiles(
     stride: int = STRIDE,
     out: Array | None = None,
 ) -> Array:
-    """(K, H, W) float32: the prediction for an image of any size, see `iter_tiles`.
+    """Return the prediction (K, H, W) float32 for an image of any size, see `iter_tiles`.
 
-    `out` is filled instead of a new array; it may be a memory-mapped file.
+    If given, `out` is filled instead of a new array; it can be a memory-mapped file.
     """
     parts = iter_tiles(forward, image, tile=tile, margin=margin, blend=blend, stride=stride)
     for rows, columns, part in parts:
@@ -95,7 +95,7 @@ def count_tiles(
     blend: int = BLEND,
     stride: int = STRIDE,
 ) -> int:
-    """How many tiles an image of (height, width) takes."""
+    """Return the number of tiles of an image of (height, width)."""
     rows, columns = (_spans(size, tile, margin, blend, stride) for size in shape)
     return len(rows) * len(columns)
 
@@ -108,12 +108,11 @@ def receptive_field(
     tolerance: float = 1e-4,
     most: int = 256,
 ) -> int | None:
-    """How far a network sees: the `margin` with which tiles give what the whole image gives.
+    """Measure the receptive field: the `margin` for which tiles give the result of the whole image.
 
-    Measured on images of random structure of several sizes: what the middle of the image becomes alone,
-    with so many pixels around it, differs by less than `tolerance` from what it becomes in the whole. The
-    result is a multiple of `stride`, or None if the network sees further than `most` pixels (or has a larger
-    stride).
+    It uses images with random structure of several sizes. With this margin around it, the centre of an image
+    gives the same result as in the whole image, up to `tolerance`. The result is a multiple of `stride`, or
+    None if the receptive field is larger than `most` pixels (or the stride is larger).
     """
     check_count("channels", channels)
     check_count("stride", stride)
@@ -192,7 +191,7 @@ def _blended(
             found = np.asarray(forward(image[:, row.start : row.stop, column.start : column.stop]))
             if found.ndim != 3 or found.shape[1:] != shape:
                 raise ValueError(
-                    f"forward gives shape {found.shape}: must be (K, {shape[0]}, {shape[1]})"
+                    f"forward returns shape {found.shape}: must be (K, {shape[0]}, {shape[1]})"
                 )
             part = found[:, row.first - row.start :, column.first - column.start :]
             part = part.astype(np.float32, copy=True)

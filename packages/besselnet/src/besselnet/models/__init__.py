@@ -1,4 +1,4 @@
-"""Networks by name: `create_model` builds them, `list_models` lists them, `save_network` keeps them."""
+"""Networks by name: build with `create_model`, list with `list_models`, save with `save_network`."""
 
 # Importing a family registers its models, in the order of `list_models`: those to start with first.
 # isort: off

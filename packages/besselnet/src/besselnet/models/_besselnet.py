@@ -1,8 +1,8 @@
-"""The networks to start with: ``besselnet_small``, ``besselnet_base`` and ``besselnet_large``.
+"""The recommended networks: ``besselnet_small``, ``besselnet_base`` and ``besselnet_large``.
 
-A field of view and a low-pass; stages of one or two convolutions with signed responses, batch normalisation
-and ReLU, with anti-aliased pooling between them, until the maps are as small as a kernel; a global mean and
-one dense layer.
+A field of view and a low-pass filter; stages of one or two convolutions with signed responses, batch
+normalisation and ReLU, with anti-aliased pooling between them, until the maps are as small as a kernel;
+global average pooling and a linear layer.
 """
 
 from collections.abc import Sequence
@@ -68,26 +68,26 @@ def besselnet(
     last_padding: str = "same",
     algorithm: Algorithm = "auto",
 ) -> TemplateNetwork:
-    """A network to start with: equivariant, for few images, at any size.
+    """Rotation-equivariant image classifier for any image size.
 
     Args:
-        image_size: side of the images; decides the number of stages and their channels.
-        width: factor on the channels.
-        symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.
-        field: "disc" for images that fill their frame, "square" for objects on a uniform ground (see
-            `besselnet.nn.FieldOfView`); "none" for images as they are.
-        channels: of the convolutions of each stage, before the width; further stages repeat the last. By
-            default those for `image_size`.
-        kernel_size: side of all kernels but the first, which has 2 pixels more; odd.
+        image_size: side of the images; determines the number of stages and their channels.
+        width: multiplier for the number of channels.
+        symmetry: "SO(2)" (rotations), "O(2)" (rotations and reflections) or "none" (plain convolutions).
+        field: "disc" for images that fill their frame, "square" for objects on a uniform background (see
+            `besselnet.nn.FieldOfView`), "none" for unchanged images.
+        channels: channels of the convolutions of each stage, before `width`; further stages repeat the
+            last. Default: chosen from `image_size`.
+        kernel_size: side of all kernels except the first, which is 2 pixels larger; odd.
         cutoff, scales, response, sampling, algorithm: as in `BesselConv2d`.
-        low_pass: sigma in pixels of a Gaussian on the input, 0 for none: what is finer than a few
-            pixels changes when a picture is rotated and sampled anew.
+        low_pass: sigma in pixels of a Gaussian filter on the input, 0 for none. Details of a few pixels
+            change when an image is rotated and resampled.
         activation: "relu", "gelu" or "softsign".
         normalization: "batch", "attentive" or "none".
-        pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for plain averages.
-        dropout: share of the last channels left out of each training step.
-        last_padding: "same"; or "valid": the last convolution sees whole neighbourhoods only, and the maps
-            shrink, at 28 pixels to a single one that sees the whole image.
+        pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for average pooling.
+        dropout: dropout probability of the last channels (`nn.Dropout2d`).
+        last_padding: "same" or "valid". With "valid", the last convolution is not padded and the feature
+            maps shrink; at 28 pixels, to one pixel that sees the whole image.
     """
     check_number("width", width, above=0, most=LARGEST_WIDTH)
     blocks = Blocks(
@@ -141,12 +141,12 @@ for _name, _width, _summary in (
 ):
     register_model(
         _name,
-        symmetry="SO(2); O(2) by option",
+        symmetry="SO(2), optionally O(2)",
         exactness=(
-            "quarter turns (and mirror images with O(2)) exact to rounding at every size; other angles "
-            "up to the sampling of kernels and images"
+            "quarter turns (and reflections with O(2)) exact up to rounding at every size; other angles "
+            "limited by the sampling of kernels and images"
         ),
-        sizes="from 7 pixels; once built, from the largest 7 * 2**n below the size it was built for",
+        sizes="at least 7; once built, at least the largest 7 * 2**n below the size it was built for",
         smallest_size=7,
         default_size=64,
         summary=_summary,

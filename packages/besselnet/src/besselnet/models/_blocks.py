@@ -63,7 +63,7 @@ class Blocks:
 
 
 def widened(channels: int, width: float) -> int:
-    """Channels times the width, rounded down, at least 1."""
+    """Return channels times width, rounded down, at least 1."""
     # 40 * 0.725 is 29 on paper and 28.999... in floating point.
     return max(1, int(channels * width + 1e-9))
 

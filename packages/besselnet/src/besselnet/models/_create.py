@@ -1,4 +1,4 @@
-"""Networks by their names: built, with the weights that come with besselnet, outlined and described."""
+"""Build, outline and describe networks by name, also with the weights that come with besselnet."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ PACKAGED = Path(__file__).parents[1] / "weights"
 
 
 def list_pretrained(model: str = "*") -> list[str]:
-    """What comes with besselnet, as MODEL/NAME, for a model or a shell pattern such as ``"bcnn*"``."""
+    """List the pretrained weights as MODEL/NAME, for a model or a pattern such as ``"bcnn*"``."""
     found = PACKAGED.glob(f"{model}/*/{CONFIG_FILE}")
     return sorted(path.parent.relative_to(PACKAGED).as_posix() for path in found)
 
@@ -48,25 +48,25 @@ def create_model(
 
     Args:
         name: one of `list_models()`.
-        in_channels: channels of the images; by default those of the pretrained weights, or 3. Where the
-            weights have other channels the first layer is adapted: further channels share the weights of
-            the first ones, and of too many those that fall on one channel are added, so that a grey image,
-            repeated over the channels, gives the same answer as before.
-        num_classes: length of the logits; by default that of the pretrained weights, which get a fresh last
-            layer for any other. 0 for no last layer: the model gives the (pooled) features.
-        image_size: side of the (square) images in pixels; by default that of the pretrained weights, or
+        in_channels: image channels. Default: those of the pretrained weights, or 3. If the pretrained
+            weights have another number of channels, the first layer is adapted: weights are repeated for
+            additional channels, or summed for fewer. A grey image, repeated over the channels, gives the
+            same output as before.
+        num_classes: number of logits. Default: that of the pretrained weights; for another number, the last
+            layer is reinitialised. 0 removes the last layer: the model returns (pooled) features.
+        image_size: side of the (square) images in pixels. Default: that of the pretrained weights, or
             `model_info(name).default_size`.
-        pretrained: the name of weights that come with besselnet (see `list_pretrained`), which also
-            decide the options; or True for those that fit the arguments.
-        features_only: give the maps of every stage (of a U-Net, those on the way down): a `FeatureMaps`,
-            whose `feature_info` describes them.
-        options: the model's own options, see `model_info(name).options`.
+        pretrained: name of pretrained weights (see `list_pretrained`), which also determine the options; or
+            True for the weights that fit the arguments.
+        features_only: return the feature maps of every stage (for a U-Net, of the encoder), as a
+            `FeatureMaps`, whose `feature_info` describes them.
+        options: model-specific options, see `model_info(name).options`.
 
     Returns:
-        A module: `forward(x)` maps images (N, in_channels, H, W) to logits (N, num_classes),
-        `forward_features(x)` to the feature maps before the global pooling, (N, num_features, h, w). Where
-        `model_info(name).answers` is "pixels", the logits are (N, num_classes, H, W), and the maps as large.
-        `get_classifier()` is its last layer, and `reset_classifier(num_classes)` exchanges it.
+        A module: `forward(x)` maps images (N, in_channels, H, W) to logits (N, num_classes), and
+        `forward_features(x)` to the feature maps before global pooling, (N, num_features, h, w). If
+        `model_info(name).answers` is "pixels", logits are (N, num_classes, H, W) and feature maps have the
+        same size. `get_classifier()` returns the last layer, `reset_classifier(num_classes)` replaces it.
     """
     given = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
     shape = {key: value for key, value in given.items() if value is not None}
@@ -76,7 +76,7 @@ def create_model(
         model = _recipe(name, shape, options).build()
     else:
         raise ValueError(
-            "num_classes=None: must be given without pretrained weights; 0 for features"
+            "num_classes=None: must be given without pretrained weights (0 for features)"
         )
     return FeatureMaps(model) if features_only else model.train()
 
@@ -89,9 +89,9 @@ def outline_model(
     image_size: int | None = None,
     **options: Any,
 ) -> nn.Module:
-    """A model without values, to count and to look at: parameters have shapes, on the device "meta".
+    """Build a model on the device "meta": parameters have shapes but no values.
 
-    The arguments are `create_model`'s. A model whose layers compute while they are built has values.
+    The arguments are those of `create_model`. A model whose layers compute while they are built has values.
     """
     shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
     return _recipe(name, shape, options).outline()
@@ -99,15 +99,15 @@ def outline_model(
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model built for one kind of images.
+    """Description of a model for given images; from `describe_model`.
 
     Attributes:
-        name, ..., training: as in `ModelInfo`; in_channels, num_classes, image_size: what it was built for.
-        parameters: learned numbers.
-        multiply_adds: those of convolutions and matrix products for one image, counted while it ran.
-        quarter_turn_error: largest change of the logits over the three quarter turns of an image,
-            relative to the change from that image to another; untrained, float32. None where no image
-            changes the logits. Logits of pixels are rotated back.
+        name, ..., training: as in `ModelInfo`; in_channels, num_classes, image_size: as in `create_model`.
+        parameters: number of learned parameters.
+        multiply_adds: multiply-adds of convolutions and matrix products for one image, counted in a run.
+        quarter_turn_error: largest change of the logits over the three quarter turns of an image, relative
+            to the change between two images; untrained, float32. None if the logits are the same for every
+            image. Logits of pixels are rotated back.
     """
 
     name: str
@@ -134,7 +134,7 @@ def describe_model(
     image_size: int = 28,
     **options: Any,
 ) -> ModelDescription:
-    """Build the model and tell what it is, costs and keeps. The arguments are `create_model`'s."""
+    """Build a model and measure its size, cost and equivariance. Arguments as in `create_model`."""
     info = model_info(name)
     shape = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
     check_count("image_size", image_size, info.smallest_size, LARGEST_SIDE)
@@ -177,7 +177,7 @@ def describe_model(
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of learned numbers."""
+    """Return the number of learned parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
@@ -225,11 +225,11 @@ def _choose_pretrained(
     """
     defaults = check_options(model, options).options
     folders = {name.split("/")[1]: PACKAGED / name for name in list_pretrained(model)}
-    everything = f"in all there are: {', '.join(list_pretrained()) or 'none'}"
+    everything = f"available: {', '.join(list_pretrained()) or 'none'}"
     by_name = isinstance(wanted, str)
     if by_name and wanted not in folders:
         known = ", ".join(folders) or "no weights"
-        raise ValueError(f"pretrained={wanted!r}: for {model!r} there are {known}; {everything}")
+        raise ValueError(f"pretrained={wanted!r}: {model!r} has {known}; {everything}")
     configs = {
         name: read_network_config(folder)
         for name, folder in folders.items()
@@ -246,7 +246,7 @@ def _choose_pretrained(
     if len(fitting) == 1 or len(exact) == 1:
         return folders[(exact or fitting)[0]]
     if fitting:
-        raise ValueError(f"pretrained=True: {', '.join(fitting)} fit; say which by its name")
+        raise ValueError(f"pretrained=True: {', '.join(fitting)} fit; choose one by name")
     reasons = "; ".join(f"{name} has {', '.join(why)}" for name, why in differences.items())
     unfit = f"no weights of {model!r} fit{f' ({reasons})' if reasons else ''}"
     raise ValueError(f"pretrained={wanted!r}: {unfit}; {everything}")

@@ -1,5 +1,7 @@
-"""Networks in folders: ``config.json`` says how `create_model` built one, ``model.safetensors`` holds its
-weights. Nothing in a folder is ever executed.
+"""Save networks to folders and load them.
+
+``config.json`` has the arguments of `create_model`, and ``model.safetensors`` has the weights. Nothing in a
+folder is ever executed.
 """
 
 import hashlib
@@ -39,7 +41,7 @@ FORMAT = 2
 # How often, and after how many seconds, to read again what another process is just replacing.
 _TRIES, _PAUSE = 300, 0.02
 _KEYS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("besselnet", "name"), (str, "a text")),
+    **dict.fromkeys(("besselnet", "name"), (str, "a string")),
     **dict.fromkeys(("options", "about"), (dict, "an object")),
     **dict.fromkeys(("in_channels", "num_classes", "image_size"), (int, "an integer")),
     "classes": (list | None, "a list or null"),
@@ -51,15 +53,15 @@ def network_config(
     classes: Sequence[str] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What ``config.json`` says about a network that `create_model` has built: JSON values.
+    """Return the content of ``config.json``, as JSON values, for a network built by `create_model`.
 
-    The arguments are `save_network`'s. `ValueError` if the model is no longer what `create_model` built:
-    then no recipe describes it.
+    The arguments are those of `save_network`. Raises `ValueError` if the model was changed after
+    `create_model` built it, because then its recipe no longer describes it.
     """
     recipe = getattr(model, "recipe", None)
     if not isinstance(recipe, ModelRecipe):
         raise ValueError(
-            f"model is a {type(model).__name__} that `create_model` has not built: register it with "
+            f"model is a {type(model).__name__} that was not built by `create_model`: register it with "
             "`register_model`, or save its state_dict"
         )
     if classes is not None and len(classes) != recipe.num_classes:
@@ -80,7 +82,9 @@ def network_config(
     try:
         plain: dict[str, Any] = json.loads(json.dumps(config, allow_nan=False))
     except TypeError as error:
-        raise ValueError(f"options or about of {recipe.name!r} are not JSON: {error}") from None
+        raise ValueError(
+            f"options or about of {recipe.name!r} must be JSON values: {error}"
+        ) from None
     return plain
 
 
@@ -91,12 +95,13 @@ def save_network(
     classes: Sequence[str] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a network that `create_model` has built to a folder, for `load_network`.
+    """Save a network built by `create_model` to a folder, for `load_network`.
 
     Args:
-        folder: is made if missing; files of an earlier call are replaced.
+        model: the network.
+        folder: created if missing; files of an earlier call are replaced.
         classes: names of the classes.
-        about: what a reader should know (data, accuracy, ...): JSON values.
+        about: further information (data, accuracy, ...), as JSON values.
     """
     write_together(folder, network_files(model, classes, about))
 
@@ -106,7 +111,7 @@ def network_files(
     classes: Sequence[str] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """What `save_network` writes: the contents of its files, by their names."""
+    """Return the files that `save_network` writes: contents by file name."""
     config = network_config(model, classes, about)
     tensors = {
         name: tensor.detach().cpu().contiguous().clone()
@@ -120,17 +125,17 @@ def network_files(
 
 
 def read_network_config(folder: str | Path) -> dict[str, Any]:
-    """The ``config.json`` of a folder, see `network_config`: every key is there and has its type."""
+    """Read and check the ``config.json`` of a folder, see `network_config`."""
     path = Path(folder) / CONFIG_FILE
     if not path.exists():
-        raise ValueError(f"{folder} holds no trained network: it has no {CONFIG_FILE}")
+        raise ValueError(f"{folder} has no trained network: {CONFIG_FILE} is missing")
     config = read_json(path)
     if "format" not in config:
-        raise ValueError(f"{path} does not describe a network: it has no 'format'")
+        raise ValueError(f"{path} does not describe a network: 'format' is missing")
     if config["format"] == 1:
         raise ValueError(
-            f"{path}: format 1 of besselnet 0.1.0 is not readable, its coefficients lie in another order: "
-            "train the network again, or use besselnet 0.1.0"
+            f"{path}: format 1 of besselnet 0.1.0 orders the coefficients differently: train the network "
+            "again, or use besselnet 0.1.0"
         )
     if config["format"] != FORMAT:
         raise ValueError(
@@ -140,24 +145,24 @@ def read_network_config(folder: str | Path) -> dict[str, Any]:
     check_keys(path, config, _KEYS)
     classes, count = config["classes"], config["num_classes"]
     if not all(isinstance(name, str) for name in classes or ()):
-        raise ValueError(f"{path}: 'classes' is {reprlib.repr(classes)}: must be a list of texts")
+        raise ValueError(f"{path}: 'classes' is {reprlib.repr(classes)}: must be a list of strings")
     if classes is not None and len(classes) != count:
         raise ValueError(f"{path}: 'classes' has {len(classes)} names for {count} classes")
     return config
 
 
 def load_network(folder: str | Path) -> nn.Module:
-    """The network in a folder that `save_network` wrote, in eval mode.
+    """Load a network from a folder of `save_network`, in eval mode.
 
-    ``model.recipe`` tells what it was built with, ``model.classes`` the names of the classes (a tuple, or
-    None where they are not known). Read while `save_network` replaces it, it is the old one or the new.
+    ``model.recipe`` has the arguments of `create_model`, and ``model.classes`` the names of the classes (a
+    tuple, or None if they are not known). If `save_network` replaces the folder meanwhile, the result is
+    either the old or the new network.
     """
     folder = Path(folder)
     tries = 0
     while tries < _TRIES:
         problem = ValueError(
-            f"{folder}: {WEIGHTS_FILE} is not what {CONFIG_FILE} was written with ('weights'): write both "
-            "again"
+            f"{folder}: {WEIGHTS_FILE} does not match 'weights' in {CONFIG_FILE}: save the network again"
         )
         before, whole = _stamps(folder), _is_whole(folder)
         model = None
@@ -180,7 +185,7 @@ def _load(folder: Path) -> nn.Module:
     config = read_network_config(folder)
     path = Path(folder) / WEIGHTS_FILE
     if not path.exists():
-        raise ValueError(f"{folder} holds no trained network: it has no {WEIGHTS_FILE}")
+        raise ValueError(f"{folder} has no trained network: {WEIGHTS_FILE} is missing")
     shapes = _stored_shapes(path)
     size = {key: config[key] for key in ("in_channels", "num_classes", "image_size")}
     with reading(Path(folder) / CONFIG_FILE):
@@ -191,7 +196,7 @@ def _load(folder: Path) -> nn.Module:
     if shapes != expected:
         key = next(k for k in {**expected, **shapes} if expected.get(k) != shapes.get(k))
         raise ValueError(
-            f"{path} does not fit the network: {key!r} has the shape {shapes.get(key)}, must have "
+            f"{path} does not fit the network: {key!r} has shape {shapes.get(key)}, must be "
             f"{expected.get(key)}"
         )
     model = recipe.build()
@@ -229,7 +234,7 @@ def _stamps(folder: Path) -> list[tuple[int, int, int]]:
 
 
 def check_weights(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse weights that are NaN or infinite; `path` is the file that they are from."""
+    """Raise `ValueError` if weights are NaN or infinite; `path` is their file."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise ValueError(f"{path}: {name!r} has values that are NaN or infinite")
@@ -296,5 +301,5 @@ def _first_difference(model: nn.Module, built: nn.Module) -> str | None:
     )
     for name in {**wanted, **shapes}:
         if shapes.get(name) != wanted.get(name):
-            return f"{name!r} has the shape {shapes.get(name)}, not {wanted.get(name)}"
+            return f"{name!r} has shape {shapes.get(name)}, not {wanted.get(name)}"
     return None

@@ -1,16 +1,15 @@
-"""Let the data choose the symmetry: branches with different symmetries, and a gate that picks one.
+"""Learn the symmetry from the data: branches with different symmetries, and a gate that picks one.
 
-The paper's discussion (its section on automatic symmetry discovery) proposes networks in parallel of which
-training retains the relevant one. Here each branch is a network of its own and learns alone: in training
-an image goes through one branch, drawn at random. Some images, the same in every epoch, are held out from
-all branches, and on these the gate judges them.
+The paper (in its section on automatic symmetry discovery) proposes parallel networks of which training
+retains the relevant one. Here each branch is a separate network and learns alone: in training, an image goes
+through one branch, drawn at random. Some images, the same in every epoch, are held out from all branches. The
+gate evaluates the branches on them.
 
-Nothing but images goes in, nothing but logits comes out, so any loop that trains a classifier trains this
-one. The labels of held-out images reach the gate through the loss: for them the network abstains, that is,
-all logits are (nearly) 0. There the gradient of the cross-entropy is 1/K - 1 for the right class and 1/K
-for all others, times a positive factor, whatever the class weights or the label smoothing. (With both, the
-right class still has the lowest gradient while the largest weight is less than K (1 - s) / s times the
-smallest, with K classes and the smoothing s.)
+Input and output are images and logits, so any training loop for classifiers works. The labels of held-out
+images reach the gate through the loss: for them the network abstains, that is, all logits are (nearly) 0.
+There the gradient of the cross-entropy is 1/K - 1 for the true class and 1/K for all others, times a positive
+factor, whatever the class weights or the label smoothing. (With both, the true class still has the lowest
+gradient if the largest weight is less than K (1 - s) / s times the smallest, with K classes and smoothing s.)
 """
 
 import copy
@@ -39,13 +38,13 @@ LEAST_WEIGHT = 1 / 6
 
 @dataclass(frozen=True)
 class GateReport:
-    """What the gate knows of its branches, see `SymmetryGate`; ``print`` shows it as a table.
+    """Errors, prices and weights of the branches, see `SymmetryGate`; ``print`` shows a table.
 
     Attributes:
         names, prices, weights: of the branches.
-        chosen: the branch that the gate opens for.
-        images: number of different held-out images that the choice rests on.
-        errors: share of them that each branch gets wrong; None before the first image.
+        chosen: the branch that the gate selects.
+        images: number of different held-out images behind the choice.
+        errors: error rate of each branch on them; None before the first image.
     """
 
     names: tuple[str, ...]
@@ -61,25 +60,26 @@ class GateReport:
             mark = "  chosen" if name == self.chosen else ""
             shown = "-" if error is None else f"{error:.1%}"
             lines.append(f"{name:<10}{shown:>8}{price:>8.1%}{weight:>8.2f}{mark}")
-        return "\n".join([*lines, f"judged on {self.images} held-out images"])
+        return "\n".join([*lines, f"evaluated on {self.images} held-out images"])
 
 
 class SymmetryGate(nn.Module):
-    """Remembers which held-out images each branch got wrong, and chooses a branch.
+    """Record the errors of each branch on held-out images, and choose a branch.
 
-    Judged on images that a branch has learned from, the branch with the fewest constraints wins. Judged on
-    other images it wins only where the constraints of the others are wrong; where they are right all do about
-    equally well, and chance would decide. So a branch pays for the symmetries that it gives up,
+    On images that the branches were trained on, the branch with the fewest constraints wins. On other images,
+    it wins only if the constraints of the others are wrong. If they are right, all branches are about equally
+    good, and chance would decide. So a branch pays for the symmetries that it gives up:
 
-        cost = share of held-out images it gets wrong + price,
+        cost = error rate on held-out images + price
 
-    and what the images cannot decide is decided for the larger symmetry: the held-out images are drawn anew
-    many times (bootstrap), the *weight* of a branch is the share of drawings in which its cost is the lowest,
-    and of the branches with a weight of at least 1/6 the gate opens for the one with the lowest price. For
-    two branches that is the one-standard-error rule of Breiman et al., *Classification and Regression Trees*
-    (1984). It looks at the last quarter of the answers that it was shown, at most 1024: the branches improve
-    while it watches. Answers to the same image count as one, their mean. Before it was shown any, it chooses
-    the branch with the lowest price. Prices are shares of images, >= 0.
+    If the images cannot decide, the larger symmetry wins. The held-out images are resampled many times
+    (bootstrap). The *weight* of a branch is the fraction of resamples in which its cost is the lowest. Of the
+    branches with a weight of at least 1/6, the gate selects the one with the lowest price. For two branches,
+    this is the one-standard-error rule of Breiman et al., *Classification and Regression Trees* (1984).
+
+    The gate uses the last quarter of the predictions that it has observed, at most 1024, because the branches
+    improve during training. Predictions for the same image are averaged. Before the first observation, it
+    selects the branch with the lowest price. Prices are fractions of the images, >= 0.
     """
 
     wrong: Tensor
@@ -96,7 +96,7 @@ class SymmetryGate(nn.Module):
 
     @torch.no_grad()
     def observe(self, keys: Tensor, wrong: Tensor) -> None:
-        """Remember which branches were wrong, (images, branches), on the images of these keys, (images,)."""
+        """Record which branches were wrong, (images, branches), for images with these keys, (images,)."""
         count = len(keys)
         places = (torch.arange(count, device=self.keys.device) + self.seen)[-WINDOW:] % WINDOW
         self.keys[places] = keys[-WINDOW:]
@@ -104,7 +104,7 @@ class SymmetryGate(nn.Module):
         self.seen += count
 
     def errors(self) -> Tensor:
-        """How often each branch is wrong on each of the images that count, (images, branches)."""
+        """Return the error rate of each branch on each image that counts, (images, branches)."""
         count = min(WINDOW, (int(self.seen) + 3) // 4)
         places = (torch.arange(count, device=self.keys.device) + (self.seen - count)) % WINDOW
         _, image, answers = self.keys[places].unique(return_inverse=True, return_counts=True)
@@ -113,7 +113,7 @@ class SymmetryGate(nn.Module):
         return total / answers[:, None]
 
     def weights(self) -> Tensor:
-        """The share of drawings of the held-out images in which each branch has the lowest cost."""
+        """Return the fraction of bootstrap resamples in which each branch has the lowest cost."""
         errors = self.errors().cpu()
         draws = _draws()[:, : len(errors)]
         mean = draws @ errors / draws.sum(1, keepdim=True).clamp(min=1)
@@ -121,7 +121,7 @@ class SymmetryGate(nn.Module):
         return best.bincount(minlength=len(self.names)) / DRAWINGS
 
     def choice(self) -> int:
-        """The number of the branch that the gate opens for."""
+        """Return the index of the chosen branch."""
         weights = self.weights().tolist()
         ranks = [(w < LEAST_WEIGHT, price, -w) for w, price in zip(weights, self.prices)]
         return ranks.index(min(ranks))
@@ -130,7 +130,7 @@ class SymmetryGate(nn.Module):
         return f"names={self.names}, prices={self.prices}"
 
     def report(self) -> GateReport:
-        """Errors, prices and weights of all branches."""
+        """Return the errors, prices and weights of all branches."""
         errors = self.errors()
         return GateReport(
             names=self.names,
@@ -184,21 +184,22 @@ _WHISPER = 1e-3
 
 
 class GatedNetwork(nn.Module):
-    """Branches of which one answers.
+    """Network of parallel branches, of which the gate selects one.
 
-    In training an image that is not held out goes through one branch, so each branch needs as many times
-    more epochs as there are branches; an epoch costs as much as one of an average branch, and the held-out
-    images. The loss that is shown in training contains log(number of classes) for each of these. In
-    evaluation the chosen branch alone is computed.
+    In training, each image that is not held out goes through one branch. So with B branches, each branch
+    needs B times as many epochs. An epoch costs as much as that of an average branch, plus the held-out
+    images. The training loss contains log(number of classes) for each held-out image. In eval mode, only the
+    chosen branch is computed.
 
-    Which images are held out is decided by their numbers in the data set, if the training loop tells them
-    with `begin_batch`, as `besselnet.train.fit` does. Any other loop must not augment the images: there their
-    pixels decide, and a changed copy of a held-out image is another image, from which branches may learn.
+    If the training loop passes the indices of the images in the data set to `begin_batch`, as
+    `besselnet.train.fit` does, these determine which images are held out. Other loops must not augment the
+    images: then their pixels determine it, and an augmented copy of a held-out image counts as another image,
+    from which branches may learn.
 
     Args:
         branches: networks by name, each a `TemplateNetwork`.
-        prices: of each branch, see `SymmetryGate`.
-        held_out: share of the images that the gate judges by; 0 leaves it to `judge`.
+        prices: price of each branch, see `SymmetryGate`.
+        held_out: fraction of the images that the gate evaluates on; 0 uses only `judge`.
     """
 
     def __init__(
@@ -220,17 +221,18 @@ class GatedNetwork(nn.Module):
 
     @property
     def num_features(self) -> int:
-        """Channels of the feature maps of the chosen branch."""
+        """Number of channels of the feature maps of the chosen branch."""
         return self._branch.num_features
 
     def get_classifier(self) -> nn.Module:
-        """The dense layer of the chosen branch."""
+        """Return the linear layer of the chosen branch."""
         return self._branch.get_classifier()
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Put fresh dense layers into all branches; the gate forgets what it knew of the old ones.
+        """Replace the linear layers of all branches and reset the gate.
 
-        There is no network without a dense layer: the gate judges by classes. For features take `pruned()`.
+        `num_classes=0` is not possible, because the gate compares predicted classes. For features, use
+        `pruned()`.
         """
         _check_classes(num_classes)
         for branch in self.branches:
@@ -239,32 +241,32 @@ class GatedNetwork(nn.Module):
         note_classes(self, num_classes)
 
     def begin_batch(self, indices: Tensor) -> None:
-        """Tell which images of the data set come next in training, as integers (N,): for one call."""
+        """Pass the data set indices (N,) of the next training batch; valid for one call."""
         self._indices = indices
 
     def chosen(self) -> str:
-        """The name of the branch that answers."""
+        """Name of the chosen branch."""
         return self.gate.names[self.gate.choice()]
 
     def gate_report(self) -> GateReport:
-        """How often each branch is wrong on held-out images, and the weight of each in the choice."""
+        """Return the error rate of each branch on held-out images, and its weight in the choice."""
         return self.gate.report()
 
     def pruned(self) -> nn.Module:
-        """A copy of the chosen branch alone: a plain network with the same logits."""
+        """Return a copy of the chosen branch: a single network with the same logits."""
         return copy.deepcopy(self._branch)
 
     def judge(self, images: Tensor, labels: Tensor) -> None:
-        """Show the gate labelled images that no branch has learned from, such as a validation set."""
+        """Evaluate the branches on labelled images that none was trained on, such as a validation set."""
         wrong = self._answers(images).argmax(2) != labels
         self.gate.observe(image_keys(images), wrong.T)
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images (N, in_channels, H, W) to the feature maps of the chosen branch."""
+        """Map images (N, in_channels, H, W) to the feature maps of the chosen branch."""
         return self._branch.forward_features(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_channels, H, W) to logits (N, num_classes)."""
+        """Map images (N, in_channels, H, W) to logits (N, num_classes)."""
         if not self.training or not len(x):
             logits: Tensor = self._branch(x)
             return logits
@@ -297,7 +299,7 @@ class GatedNetwork(nn.Module):
             return image_keys(x)
         if indices.shape != (len(x),):
             raise ValueError(
-                f"begin_batch was told the numbers of {tuple(indices.shape)} images: must be ({len(x)},)"
+                f"begin_batch got indices of shape {tuple(indices.shape)}: must be ({len(x)},)"
             )
         return index_keys(indices.to(x.device, torch.int64))
 
@@ -319,9 +321,9 @@ class GatedNetwork(nn.Module):
 
 @register_model(
     "besselnet_gated",
-    symmetry="chosen by the data",
+    symmetry="learned from the data",
     exactness="that of the chosen branch",
-    sizes="from 8 pixels",
+    sizes="at least 8",
     smallest_size=8,
     default_size=64,
     augmentable=False,
@@ -339,15 +341,15 @@ def gated(
     held_out: float = 0.2,
     price: float = 0.02,
 ) -> GatedNetwork:
-    """besselnet_small with each symmetry and with none, in parallel: the data choose one of them.
+    """besselnet_small with each symmetry and with none, in parallel: the data select one of them.
 
     Args:
         branches: some of "O(2)", "O(2)+", "SO(2)", "SO(2)+", "plain".
         width, field, kernel_size, low_pass: as in `besselnet_small`. The plain branch has half the width,
-            which gives it as many parameters, and no low-pass: it has no symmetry to keep.
-        held_out: share of the training images that the gate judges by; no branch learns from them.
-        price: by how much a branch must be right more often, as a share of the held-out images, for each
-            symmetry that it gives up (and for taking in scales).
+            which gives it as many parameters, and no low-pass filter, because it has no symmetry to preserve.
+        held_out: fraction of the training images that the gate evaluates on; no branch learns from them.
+        price: required gain in accuracy on the held-out images, for each symmetry that a branch gives up
+            (and for several scales).
     """
     unknown = [name for name in branches if name not in BRANCHES]
     if isinstance(branches, str) or not branches or unknown or len(set(branches)) < len(branches):
@@ -377,7 +379,7 @@ def gated(
 def _check_classes(num_classes: int) -> None:
     if num_classes == 0:
         raise ValueError(
-            "num_classes=0: must be >= 1 for a network whose branches are chosen by their answers; take "
-            "features from model.pruned(), or build 'besselnet_small'"
+            "num_classes=0: must be >= 1 because the gate compares predicted classes; for features use "
+            "model.pruned() or 'besselnet_small'"
         )
     check_count("num_classes", num_classes)

@@ -1,4 +1,4 @@
-"""The networks of the paper: its template with Bessel and with ordinary convolutions, and ResNet-18."""
+"""The networks of the paper: its template with Bessel or plain convolutions, and ResNet-18."""
 
 import math
 
@@ -66,13 +66,13 @@ for _name, _group, _cutoff, _scales in (
     ("bcnn_so2_strong", "SO(2)", "strong", None),
 ):
     _symmetry = _group.removesuffix("+")
-    _mirror = " and mirror images" if _symmetry == "O(2)" else ""
+    _mirror = " and reflections" if _symmetry == "O(2)" else ""
     _summary = f"B-CNN of the paper: {_symmetry}, {_cutoff} cut-off"
     register_model(
         _name,
         symmetry=_group,
         exactness=(
-            f"quarter turns{_mirror} exact to rounding at every size; other angles up to the "
+            f"quarter turns{_mirror} exact up to rounding at every size; other angles limited by the "
             "sampling of kernels and images"
         ),
         sizes=SIZES,
@@ -99,7 +99,7 @@ def cnn(
     width: Width = (7, 14, 21, 21, 27, 34),
     padding_scheme: str | None = None,
 ) -> TemplateNetwork:
-    """Plain CNN: the paper's template with ordinary convolutions, BatchNorm and ReLU.
+    """Plain CNN: the paper's template with plain convolutions, BatchNorm and ReLU.
 
     The arguments are those of `template_network`.
     """
@@ -145,13 +145,13 @@ class BasicBlock(nn.Module):
     sizes="at least 16",
     smallest_size=16,
     default_size=224,
-    summary="ResNet-18 as in the original: 7 x 7 stem of stride 2, max pooling, 2-2-2-2 blocks",
+    summary="original ResNet-18: 7 x 7 stem with stride 2, max pooling, 2-2-2-2 blocks",
 )
 def resnet18(*, in_channels: int, num_classes: int, image_size: int) -> TemplateNetwork:
     """ResNet-18 of He et al. (2016) with the original stem (7 x 7, stride 2, max pooling) at every size.
 
-    The stem was made for 224 pixels: an image of 28 is down to one pixel before the last stage
-    ends. It is kept because the paper keeps it. The network is the same for every `image_size`.
+    The stem was designed for 224 pixels: an image of 28 pixels is reduced to one pixel in the last stage. The
+    paper uses this stem, too. The network is the same for every `image_size`.
     """
     layers: list[nn.Module] = [
         _conv_norm(in_channels, 64, 7, stride=2),

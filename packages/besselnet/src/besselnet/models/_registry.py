@@ -1,4 +1,4 @@
-"""The list of models: `register_model` fills it, `list_models` and `model_info` read it."""
+"""The model registry: `register_model` adds models, `list_models` and `model_info` read it."""
 
 import difflib
 import functools
@@ -29,23 +29,23 @@ MOST_NUMBERS = 10**9
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What a model says about itself before it is built.
+    """Information about a registered model; from `model_info`.
 
     Attributes:
-        name: the name for `create_model`.
-        summary: one line for the user.
-        symmetry: the group of turns (and mirror images) that leaves the logits alone.
-        exactness: how exactly it does so.
-        sizes: which input sizes it takes, in words.
-        smallest_size: the smallest side, in pixels, that some setting of its options accepts.
-        default_size: the side, in pixels, that it is built for if nothing is said.
-        options: the name and default of everything `create_model` accepts beyond the three
-            arguments that every model has.
-        training: settings of training that suit it, by the names that `besselnet train` knows.
-        augmentable: whether rotated, reflected and scaled training images help it. They do not help a
-            network that asks the images for their symmetry.
-        answers: "image" for logits (N, num_classes), "pixels" for logits (N, num_classes, H, W), which turn
-            with the image where they would stay the same otherwise.
+        name: name for `create_model`.
+        summary: description in one line.
+        symmetry: group of rotations (and reflections) under which the logits are invariant.
+        exactness: how exact the invariance is.
+        sizes: accepted image sizes, in words.
+        smallest_size: smallest side in pixels that the model accepts with some options.
+        default_size: default `image_size` in pixels.
+        options: names and defaults of the options of `create_model` beyond the three arguments that every
+            model has.
+        training: recommended training settings, with the names of `besselnet train`.
+        augmentable: whether rotated, reflected and scaled training images help the model. They do not help a
+            network that learns the symmetry from the images.
+        answers: "image" for logits (N, num_classes), "pixels" for logits (N, num_classes, H, W), which are
+            equivariant instead of invariant.
     """
 
     name: str
@@ -92,19 +92,21 @@ class _NotTooLarge(TorchFunctionMode):
             sides = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
             self.numbers += math.prod(sides)
             if self.numbers > MOST_NUMBERS:
-                raise ValueError(f"{self.recipe}: must have at most {MOST_NUMBERS} numbers in all")
+                raise ValueError(
+                    f"{self.recipe}: must have at most {MOST_NUMBERS} numbers in total"
+                )
         return func(*args, **kwargs)
 
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """How `create_model` has built a model, which knows it as ``model.recipe``.
+    """Arguments with which `create_model` built a model, stored as ``model.recipe``.
 
     Attributes:
-        name: of the model, see `list_models`.
-        in_channels, num_classes, image_size: what it was built for.
-        options: all of them, also those left at their defaults, which another version may change; a list is
-            kept as a tuple.
+        name: name of the model, see `list_models`.
+        in_channels, num_classes, image_size: as in `create_model`.
+        options: all options, including defaults, which another version may change; lists are stored as
+            tuples.
     """
 
     name: str
@@ -117,7 +119,7 @@ class ModelRecipe:
         object.__setattr__(self, "options", {k: _as_tuples(v) for k, v in self.options.items()})
 
     def build(self) -> nn.Module:
-        """The network, with fresh weights and this recipe as ``model.recipe``."""
+        """Build the network with new weights and this recipe as ``model.recipe``."""
         info = check_options(self.name, self.options)
         shape = {
             "in_channels": check_count("in_channels", self.in_channels, most=MOST_CHANNELS),
@@ -135,7 +137,7 @@ class ModelRecipe:
         return model
 
     def outline(self) -> nn.Module:
-        """The network to look at, not to use: its parameters have shapes, and no values where that can be."""
+        """Build the network on the device "meta" if possible: parameters have shapes but no values."""
         with torch.random.fork_rng(devices=[]):
             try:
                 with torch.device("meta"), _NothingDrawn():
@@ -178,36 +180,36 @@ def register_model(
     augmentable: bool = True,
     answers: Answers = "image",
 ) -> Callable[[Builder], Builder]:
-    """Add the decorated builder to the list of models.
+    """Decorator that registers a model builder.
 
-    The builder takes `in_channels`, `num_classes` and `image_size` by keyword and returns a module
+    The builder has the keyword arguments `in_channels`, `num_classes` and `image_size`. It returns a module
     with `forward_features(x) -> (N, C, h, w)` and `forward(x) -> (N, num_classes)`, or the pooled features
     (N, C) for `num_classes=0`. `besselnet.models.template.TemplateNetwork` is such a module, and has the
-    other methods that `create_model` promises. With `answers="pixels"`, `forward(x)` gives
+    other methods documented in `create_model`. With `answers="pixels"`, `forward(x)` returns
     (N, num_classes, H, W), as `besselnet.models.pixels.PixelNetwork` does.
 
-    The builder's further keyword arguments become the options of the model and must have defaults, except
-    those in `fixed`, which tell this model from others of the same builder; `defaults` gives this model's own
-    defaults to some of them. `training` holds the settings of training that suit the model, where they
-    are not the usual ones; `augmentable` says whether rotated images help it. Without `summary`, the first
-    line of the builder's docstring is used, and without `default_size` the smallest size.
+    Other keyword arguments of the builder become options of the model and must have defaults, except those
+    in `fixed`, which distinguish this model from others of the same builder. `defaults` overrides some of the
+    defaults. `training` has recommended training settings that differ from the usual ones, and `augmentable`
+    says whether rotated images help the model. The default `summary` is the first line of the builder's
+    docstring, and the default `default_size` is the smallest size.
     """
     settings, own = dict(fixed or {}), dict(defaults or {})
 
     def add(build: Builder) -> Builder:
         if name in _MODELS:
-            raise ValueError(f"a model named {name!r} is registered already")
+            raise ValueError(f"a model named {name!r} is already registered")
         parameters = inspect.signature(build).parameters
         missing = [argument for argument in _COMMON if argument not in parameters]
         if missing:
-            raise TypeError(f"the builder of {name!r} does not take {', '.join(missing)}")
+            raise TypeError(f"the builder of {name!r} does not accept {', '.join(missing)}")
         options = {
             key: own.get(key, p.default)
             for key, p in parameters.items()
             if key not in {*_COMMON, *settings}
         }
         if inspect.Parameter.empty in options.values():
-            raise TypeError(f"every option of {name!r} needs a default")
+            raise TypeError(f"every option of {name!r} must have a default")
         _MODELS[name] = ModelInfo(
             name=name,
             summary=summary or (inspect.getdoc(build) or name).splitlines()[0],
@@ -228,15 +230,15 @@ def register_model(
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Names of the registered models that match a shell pattern such as `"bcnn*"`.
+    """List the names of the registered models that match a shell pattern such as `"bcnn*"`.
 
-    They come in the order of registration: those to start with first, then the paper's, then your own.
+    The order is that of registration: recommended models, then those of the paper, then your own.
     """
     return [name for name in _MODELS if fnmatchcase(name, pattern)]
 
 
 def model_info(name: str) -> ModelInfo:
-    """What the model `name` says about itself. `ValueError` with the nearest names if unknown."""
+    """Return information about the model `name`; raise `ValueError` with similar names if unknown."""
     if name not in _MODELS:
         near = difflib.get_close_matches(str(name), _MODELS, n=3, cutoff=0.4)
         hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(list_models())}"
@@ -245,7 +247,7 @@ def model_info(name: str) -> ModelInfo:
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> ModelInfo:
-    """What the model says about itself, if it has all of these options."""
+    """Return information about a model; raise `ValueError` if it lacks one of the options."""
     info = model_info(name)
     unknown = [option for option in options if option not in info.options]
     if unknown:

@@ -1,4 +1,4 @@
-"""U-Nets: ``besselnet_unet`` and ``besselnet_unet_base``, and the plain ``unet`` to compare them with."""
+"""U-Nets: ``besselnet_unet`` and ``besselnet_unet_base``, and the plain ``unet`` for comparison."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -61,23 +61,23 @@ def besselnet_unet(
     dropout: float = 0.0,
     algorithm: Algorithm = "auto",
 ) -> PixelNetwork:
-    """A U-Net whose masks turn with the image, for few images, at any size.
+    """Rotation-equivariant U-Net for segmentation, at any image size.
 
-    Five levels with anti-aliased pooling from one to the next. On the way back each level takes the coarser
-    maps, interpolated, beside its own, and has one convolution.
+    It has five levels with anti-aliased pooling between them. In the decoder, each level concatenates the
+    upsampled coarser maps with its own, and has one convolution.
 
     Args:
         image_size: the network is the same for every size.
-        width: factor on the channels.
-        symmetry: "SO(2)"; "O(2)" to ignore mirror images as well; "none" for ordinary convolutions.
-        channels: of the convolutions of each level, before the width; as many levels as lists, at most 5.
+        width: multiplier for the number of channels.
+        symmetry: "SO(2)" (rotations), "O(2)" (rotations and reflections) or "none" (plain convolutions).
+        channels: channels of the convolutions of each level, before `width`; one list per level, at most 5.
         kernel_size: side of all kernels; odd.
         cutoff, scales, response, sampling, algorithm: as in `BesselConv2d`.
-        low_pass: sigma in pixels of a Gaussian on the input, 0 for none.
+        low_pass: sigma in pixels of a Gaussian filter on the input, 0 for none.
         activation: "relu", "gelu" or "softsign".
         normalization: "batch", "attentive" or "none".
-        pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for plain averages.
-        dropout: share of the channels of the coarsest level left out of each training step.
+        pool_blur: sigma in pixels of the Gaussian before each pooling, 0 for average pooling.
+        dropout: dropout probability of the channels of the coarsest level (`nn.Dropout2d`).
     """
     check_number("width", width, above=0, most=LARGEST_WIDTH)
     blocks = Blocks(
@@ -128,10 +128,10 @@ for _name, _width, _summary in (
 ):
     register_model(
         _name,
-        symmetry="SO(2); O(2) by option",
+        symmetry="SO(2), optionally O(2)",
         exactness=(
-            "quarter turns (and mirror images with O(2)) turn the masks, exact to rounding at every size; "
-            "other angles up to the sampling of kernels and images"
+            "masks rotate with the image: quarter turns (and reflections with O(2)) exact up to rounding at "
+            "every size; other angles limited by the sampling of kernels and images"
         ),
         sizes=f"at least {SMALLEST_SIDE}",
         smallest_size=SMALLEST_SIDE,
@@ -176,12 +176,12 @@ class PlainUp(nn.Module):
     answers="pixels",
 )
 def unet(*, in_channels: int, num_classes: int, image_size: int, width: int = 8) -> PixelNetwork:
-    """Plain U-Net: two 3 x 3 convolutions a level with BatchNorm and ReLU, max pooling.
+    """Plain U-Net: two 3 x 3 convolutions per level with BatchNorm and ReLU, max pooling.
 
     Args:
         image_size: the network is the same for every size.
-        width: channels of the first level; each further one of the five has twice as many. With 8 it has as
-            many parameters as `besselnet_unet`; the original has 64.
+        width: channels of the first of five levels; each further level doubles them. With 8, it has as many
+            parameters as `besselnet_unet`; the original has 64.
     """
     check_count("width", width)
     counts = [width * 2**level for level in range(_LEVELS)]

@@ -1,4 +1,4 @@
-"""The frame of networks that answer for every pixel: a U-Net, and the last layer on its maps."""
+"""Base classes for segmentation networks: a U-Net and a linear layer on its feature maps."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,12 +14,12 @@ SMALLEST_SIDE = 16
 
 
 class UNetFeatures(nn.Module):
-    """Maps of the image's size, from levels of ever coarser maps and back (Ronneberger et al., 2015).
+    """Encoder and decoder of a U-Net (Ronneberger et al., 2015), with output of the size of the image.
 
     Args:
-        down: each maps the images, or the maps of the level before, to those of its level.
-        up: from the coarsest but one to the finest: each takes the coarser maps, and those of `down` at its
-            level.
+        down: encoder levels; each maps the images, or the maps of the previous level, to its own maps.
+        up: decoder levels, from the second coarsest to the finest; each accepts the coarser maps and those
+            of `down` at its level.
     """
 
     def __init__(self, down: Iterable[nn.Module], up: Iterable[nn.Module]) -> None:
@@ -28,7 +28,7 @@ class UNetFeatures(nn.Module):
         self.up = nn.ModuleList(up)
 
     def forward(self, x: Any) -> Any:
-        """Images (N, in_channels, H, W) to maps (N, channels, H, W)."""
+        """Map images (N, in_channels, H, W) to feature maps (N, channels, H, W)."""
         levels = []
         for down in self.down:
             x = down(x)
@@ -39,13 +39,13 @@ class UNetFeatures(nn.Module):
 
 
 class PixelNetwork(FeatureNetwork):
-    """Feature maps of the image's size, and one dense layer on each of their pixels.
+    """Segmentation network: feature maps of the size of the image, and a linear layer on each pixel.
 
-    Gives logits (N, num_classes, H, W), or the feature maps.
+    Returns logits (N, num_classes, H, W), or the feature maps if `num_classes` is 0.
 
     Args:
         features, channels, num_classes: as in `FeatureNetwork`.
-        level_channels: of the maps of each level of `features`, for `FeatureMaps`, if it is a `UNetFeatures`.
+        level_channels: channels of each level of `features`, for `FeatureMaps`, if it is a `UNetFeatures`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The one architecture that the paper gives to every method it compares, and the frame of all networks here.
+"""The architecture that the paper uses for every method, and the base classes of all networks here.
 
-Six convolutions (k = 9, 7, 7, 7, 7, 7) of 8, 16, 24, 24, 32, 40 channels times a width, each
-followed by normalisation and activation; 2 x 2 pooling after the second and the fourth; a global
-pooling and one dense layer. What differs between images is the padding alone.
+Six convolutions (k = 9, 7, 7, 7, 7, 7) with 8, 16, 24, 24, 32, 40 channels times a width, each
+followed by normalisation and activation; 2 x 2 pooling after the second and the fourth; global pooling
+and a linear layer. Only the padding depends on the image size.
 """
 
 from abc import ABC, abstractmethod
@@ -55,21 +55,20 @@ Fields = TypeVar("Fields")
 
 
 class Stage(NamedTuple):
-    """Layers of a network that work at one resolution: the last of them, and the maps that it gives."""
+    """One resolution of a network: its last layer, and the feature maps of that layer."""
 
     layer: int
-    """Its place in the network's `features`."""
+    """Index of the layer in `features` of the network."""
     channels: int
     reduction: int
-    """Pixels of the image from one pixel of the maps to the next."""
+    """Downsampling factor: distance of neighbouring map pixels in pixels of the image."""
 
 
 def choose_padding(image_size: int, padding_scheme: str | None = None) -> tuple[int, ...]:
-    """Padding of the six convolutions: the named scheme, or the one for images of this size.
+    """Return the padding of the six convolutions, for the named scheme or for images of this size.
 
-    The paper's images have 28 (mnist), 64 (malaria) and 128 (galaxy10) pixels; a size between
-    takes the scheme of the next smaller kind. `ValueError` if the scheme leaves nothing of the
-    image.
+    The paper's images have 28 (mnist), 64 (malaria) and 128 (galaxy10) pixels. Sizes between them use
+    the scheme of the next smaller one. Raises `ValueError` if the image is too small for the scheme.
     """
     usual = "mnist" if image_size < 64 else "malaria" if image_size < 128 else "galaxy10"
     scheme = usual if padding_scheme is None else padding_scheme
@@ -83,7 +82,7 @@ def choose_padding(image_size: int, padding_scheme: str | None = None) -> tuple[
 
 
 def pooled_sides(image_size: int, padding: Sequence[int]) -> list[int]:
-    """Sides of the maps that enter the two poolings, then the side of the last maps."""
+    """Return the input sizes of the two pooling layers, then the size of the last feature maps."""
     sides, side = [], image_size
     for layer, (kernel_size, pad) in enumerate(zip(KERNEL_SIZES, padding)):
         side += 2 * pad - kernel_size + 1
@@ -94,15 +93,15 @@ def pooled_sides(image_size: int, padding: Sequence[int]) -> list[int]:
 
 
 def smallest_side(padding: Sequence[int]) -> int:
-    """The smallest image side that leaves at least one pixel before the global pooling."""
+    """Return the smallest image side that leaves at least one pixel before global pooling."""
     return next(side for side in range(1, 1000) if pooled_sides(side, padding)[-1] >= 1)
 
 
 def scaled_channels(width: Width) -> tuple[int, ...]:
-    """Channels (or fields) of the six layers.
+    """Return the channels (or fields) of the six layers.
 
-    A number multiplies `CHANNELS`, rounded down as in the experiments of the paper; six integers
-    are taken as they are.
+    A number multiplies `CHANNELS`, rounded down as in the experiments of the paper. Six integers are
+    returned unchanged.
     """
     if isinstance(width, Sequence) and not isinstance(width, str):
         if len(width) != len(CHANNELS):
@@ -120,15 +119,14 @@ def stack_template(
     block: Callable[[Fields, Fields, int, int], nn.Module],
     pool: Callable[[Fields], nn.Module],
 ) -> nn.Sequential:
-    """The six convolutions and two poolings of the template.
+    """Return the six convolutions and two pooling layers of the template.
 
     Args:
-        in_fields: what the images are made of: a number of channels, or whatever else says it in
-            the family of layers that `block` uses.
+        in_fields: number of image channels, or its equivalent for the layers of `block`.
         fields, padding: output and padding of each of the six blocks.
-        block: `block(in_fields, out_fields, kernel_size, padding)` gives convolution,
-            normalisation and activation.
-        pool: `pool(fields)` halves the side of maps.
+        block: `block(in_fields, out_fields, kernel_size, padding)` returns convolution, normalisation
+            and activation.
+        pool: `pool(fields)` returns a layer that halves the size of feature maps.
     """
     layers = []
     for layer, (out_fields, kernel_size, pad) in enumerate(zip(fields, KERNEL_SIZES, padding)):
@@ -140,26 +138,26 @@ def stack_template(
 
 
 def average_pool() -> nn.Module:
-    """2 x 2 averages on a grid centred on the maps; on even sides `nn.AvgPool2d(2)`.
+    """Return 2 x 2 average pooling on a grid centred on the maps; for even sizes, this is `nn.AvgPool2d(2)`.
 
-    On an odd side, windows that start at one corner would drop the last row and column, a rotated image
-    would be pooled on another grid, and quarter turns would no longer be exact. Of the paper's images that
-    concerns those of 128 pixels, whose second pooled maps have 45.
+    For odd sizes, windows that start at a corner would drop the last row and column. A rotated image would
+    be pooled on another grid, and quarter turns would not be exact. Of the paper's images, this concerns
+    those of 128 pixels: their second pooling has an input of 45 pixels.
     """
     return BlurPool2d(2, sigma=0)
 
 
 class FeatureNetwork(nn.Module, ABC):
-    """Feature maps and a last layer: what all networks here share.
+    """Base class of all networks here: feature maps and a last layer.
 
-    A subclass says what the last layer is (`make_head`) and how it is applied (`classify`).
+    A subclass defines the last layer (`make_head`) and applies it (`classify`).
 
     Args:
         features: maps images (N, in_channels, H, W) to feature maps (N, channels, h, w).
-        channels: channels of the feature maps, kept as ``num_features``.
-        num_classes: logits; 0 for no last layer.
-        smallest_size: smallest side of an image that `features` can take.
-        stages: of `encoder`, for `FeatureMaps`.
+        channels: channels of the feature maps, stored as ``num_features``.
+        num_classes: number of logits; 0 for no last layer.
+        smallest_size: smallest image side that `features` accepts.
+        stages: stages of `encoder`, for `FeatureMaps`.
     """
 
     def __init__(
@@ -181,23 +179,23 @@ class FeatureNetwork(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def make_head(channels: int, num_classes: int) -> nn.Module:
-        """The last layer."""
+        """Return a new last layer."""
 
     @abstractmethod
     def classify(self, maps: Tensor) -> Tensor:
-        """Feature maps (N, num_features, h, w) to what `forward` gives."""
+        """Map feature maps (N, num_features, h, w) to the output of `forward`."""
 
     @property
     def encoder(self) -> nn.Module:
-        """The layers that `stages` count, for `FeatureMaps`."""
+        """The layers that `stages` refer to, for `FeatureMaps`."""
         return self.features
 
     def get_classifier(self) -> nn.Module:
-        """The last layer; `nn.Identity` where there is none."""
+        """Return the last layer; `nn.Identity` if there is none."""
         return self.head
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Put a fresh last layer for another number of classes in place of the last one; 0 for none."""
+        """Replace the last layer by a new one with `num_classes` outputs; 0 removes it."""
         check_count("num_classes", num_classes, 0)
         like = next(self.features.parameters(), torch.empty(0))
         fresh = self.make_head(self.num_features, num_classes) if num_classes else nn.Identity()
@@ -205,11 +203,11 @@ class FeatureNetwork(nn.Module, ABC):
         note_classes(self, num_classes)
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images (N, in_channels, H, W) to feature maps (N, num_features, h, w)."""
+        """Map images (N, in_channels, H, W) to feature maps (N, num_features, h, w)."""
         return feature_maps(self.features, x, self.smallest_size, self.in_channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, in_channels, H, W) to logits, or what the last layer would take."""
+        """Map images (N, in_channels, H, W) to logits, or to the input of the last layer if there is none."""
         return self.classify(self.forward_features(x))
 
     def extra_repr(self) -> str:
@@ -217,7 +215,9 @@ class FeatureNetwork(nn.Module, ABC):
 
 
 class TemplateNetwork(FeatureNetwork):
-    """Feature maps, global pooling, one dense layer: logits (N, num_classes), or features (N, num_features).
+    """Classifier: feature maps, global pooling and a linear layer.
+
+    Returns logits (N, num_classes), or features (N, num_features) if `num_classes` is 0.
 
     Args:
         features, channels, num_classes, smallest_size, stages: as in `FeatureNetwork`.
@@ -257,11 +257,11 @@ def template_network(
     width: Width,
     padding_scheme: str | None = None,
 ) -> TemplateNetwork:
-    """The paper's template with average pooling of `block`s, see `stack_template`.
+    """Return the paper's template with average pooling, made of `block`, see `stack_template`.
 
     Args:
-        width: factor on the channels, or the six numbers of channels.
-        padding_scheme: "mnist", "malaria" or "galaxy10"; by default the one for `image_size`.
+        width: multiplier for the number of channels, or six numbers of channels.
+        padding_scheme: "mnist", "malaria" or "galaxy10". Default: chosen from `image_size`.
     """
     channels = scaled_channels(width)
     padding = choose_padding(image_size, padding_scheme)
@@ -277,14 +277,14 @@ def template_network(
 
 
 class FeatureMaps(nn.Module):
-    """The maps of every stage of a network, for segmentation, detection and the like.
+    """Multi-scale feature extractor: the feature maps of every stage, for segmentation or detection.
 
     Args:
-        network: whose layers are used, not copied.
+        network: the network; its layers are shared, not copied.
 
     Attributes:
-        feature_info: for each map a dict of "num_chs", its channels; "reduction", the pixels of the image
-            from one pixel of the map to the next; "module", the layer that gives it.
+        feature_info: one dict per feature map with "num_chs", its channels; "reduction", its downsampling
+            factor; "module", the layer that returns it.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -294,8 +294,8 @@ class FeatureMaps(nn.Module):
         # Networks of others may call something else their stages.
         if not isinstance(stages, tuple) or not stages:
             raise ValueError(
-                f"a {type(network).__name__} does not tell its stages: take a network that does, such as "
-                "the `pruned()` of a 'besselnet_gated'"
+                f"a {type(network).__name__} does not define stages: use a network that does, such as "
+                "`pruned()` of a 'besselnet_gated'"
             )
         layers = list(staged.encoder.children())
         self.features = nn.Sequential(*layers[: stages[-1].layer + 1])
@@ -308,11 +308,11 @@ class FeatureMaps(nn.Module):
         self._layers = {stage.layer for stage in stages}
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """Images (N, in_channels, H, W) to a list of maps (N, channels, h, w), the largest first."""
+        """Map images (N, in_channels, H, W) to feature maps (N, channels, h, w), the largest first."""
         return self.maps(_prepared(x, self.smallest_size, self.in_channels))
 
     def maps(self, x: Tensor) -> list[Tensor]:
-        """`forward` without the check of the images."""
+        """Compute `forward` without checking the images."""
         maps = []
         for number, layer in enumerate(self.features):
             x = layer(x)
@@ -324,12 +324,13 @@ class FeatureMaps(nn.Module):
 def feature_maps(
     features: nn.Module, x: Tensor, smallest_size: int, channels: int | None
 ) -> Tensor:
-    """What `features` makes of images, and a `ValueError` in words where it cannot take them.
+    """Return the feature maps of images; raise a clear `ValueError` if `features` cannot process them.
 
     Args:
+        features: the layers.
         x: images (N, channels, H, W).
-        smallest_size: that H and W must have.
-        channels: None where the layers tell.
+        smallest_size: minimum of H and W.
+        channels: number of image channels. Default: as the layers define it.
     """
     x = _prepared(x, smallest_size, channels)
     try:
@@ -338,14 +339,14 @@ def feature_maps(
         if "more than 1 value per channel" not in str(error):
             raise
         raise ValueError(
-            f"the images have the shape {tuple(x.shape)}: must be at least 2 in training, where the "
-            "last maps, of one pixel, are normalised over the images: choose another batch size"
+            f"the images have shape {tuple(x.shape)}: must be at least 2 images in training, because "
+            "the last maps have one pixel and are batch-normalised: choose another batch size"
         ) from error
     return maps
 
 
 def channels_taken(features: nn.Module) -> int | None:
-    """Channels of the images, where the first layer that learns is a convolution that tells."""
+    """Return the number of image channels if the first layer with parameters is a convolution."""
     learning = (
         m for m in features.modules() if next(m.parameters(recurse=False), None) is not None
     )
@@ -362,7 +363,7 @@ def _prepared(x: Tensor, smallest_size: int, channels: int | None) -> Tensor:
     fits = x.ndim == 4 and (x.shape[1] == channels or (channels is None and x.shape[1]))
     if not fits or min(x.shape[-2:]) < smallest_size:
         raise ValueError(
-            f"the images have the shape {tuple(x.shape)}: must be (N, {channels or 'C'}, H, W) with H and W "
-            f"of at least {smallest_size}"
+            f"the images have shape {tuple(x.shape)}: must be (N, {channels or 'C'}, H, W) with H and W "
+            f"at least {smallest_size}"
         )
     return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x

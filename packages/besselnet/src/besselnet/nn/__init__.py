@@ -1,4 +1,4 @@
-"""Layers: modules that own parameters and call :mod:`besselnet.functional`."""
+"""Rotation-equivariant layers: modules that own parameters and call :mod:`besselnet.functional`."""
 
 from besselnet.nn._activation import Softsign
 from besselnet.nn._conv import BesselConv2d

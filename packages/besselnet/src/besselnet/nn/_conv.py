@@ -1,4 +1,4 @@
-"""``BesselConv2d``: a drop-in for ``nn.Conv2d`` whose response ignores the orientation of the image."""
+"""``BesselConv2d``: a rotation-equivariant drop-in replacement for ``nn.Conv2d``."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,30 +26,31 @@ POWER_GAIN = 8.0
 
 
 class BesselConv2d(nn.Module):
-    r"""Rotation-equivariant convolution: turn the image, and the feature maps turn with it, unchanged.
+    r"""Rotation-equivariant 2D convolution: if the image is rotated, the feature maps rotate with it.
 
-    Used like ``nn.Conv2d``; the first eleven arguments have its names, order and meaning. The layer
-    computes :func:`besselnet.functional.bessel_conv2d`: for each output channel the (square root of
-    the) energy of the local image, filtered by the learned weights, summed over angular orders.
+    A drop-in replacement for ``nn.Conv2d``: the first eleven arguments have the same names, order and
+    meaning. The layer computes :func:`besselnet.functional.bessel_conv2d`. For each output channel,
+    this is the (square root of the) energy of the local image, filtered by the learned weights and
+    summed over angular orders.
 
-    Properties (each has a test of its name):
-        *quarter turns exact*: turning the input by 90 degrees turns the output, to rounding, when the
-        stride fits the size; *any angle*: other turns agree as well as pixels allow, see
-        ``besselnet.testing``; *reflections*: exact for ``symmetry="O(2)"``, seen by ``"SO(2)"``.
+    Properties (each has a test of the same name):
+        *quarter turns exact*: rotating the input by 90 degrees rotates the output, up to rounding, if the
+        stride fits the size; *any angle*: other rotations agree as well as the pixel grid allows, see
+        ``besselnet.testing``; *reflections*: exact for ``symmetry="O(2)"``, distinguished by ``"SO(2)"``.
 
     Args:
         in_channels, out_channels: number of channels.
-        kernel_size: side k of the kernel, odd or even; its inscribed disc is what the layer sees.
+        kernel_size: side k of the kernel, odd or even. The layer sees the inscribed disc.
         stride, padding, dilation, groups, bias, padding_mode, device, dtype: as in ``nn.Conv2d``.
-        symmetry: "SO(2)" ignores rotations; "O(2)" ignores rotations and mirror images.
-        cutoff: how fine a structure is resolved: "strong", "soft" or a share of pi k / 2, at most 4.
-        scales: size offsets such as ``(-2, 0, 2)`` to ignore small changes of scale as well.
-        scale_pool: which scale wins: per feature "map", per "pixel" or per "image".
-        response: "signed" (order 0 keeps its sign), "amplitude" or "power" (the paper). The first two have
-            degree one in the input: use any norm, and ReLU.
-        sampling: how the image is read between pixels: "cubic", "bilinear" (the most equivariant) or
-            "point" (the paper).
-        algorithm: "auto" picks the faster of "factored" and "direct"; both give the same numbers.
+        symmetry: "SO(2)" is equivariant to rotations, "O(2)" to rotations and reflections.
+        cutoff: frequency limit of the kernels: "strong", "soft" or a fraction of pi k / 2, at most 4.
+        scales: size offsets such as ``(-2, 0, 2)``, for invariance to small changes of scale.
+        scale_pool: how the strongest scale is chosen: per feature "map", per "pixel" or per "image".
+        response: "signed" (order 0 keeps its sign), "amplitude" or "power" (the paper). The first two are
+            homogeneous of degree one in the input: use any normalisation, and ReLU.
+        sampling: interpolation between pixels: "cubic", "bilinear" (the most equivariant) or "point" (the
+            paper).
+        algorithm: "auto" picks the faster of "factored" and "direct". All give the same result.
 
     Shape:
         input (N, C, H, W) or (C, H, W); output (N, O, H', W') or (O, H', W'), as for ``nn.Conv2d``.
@@ -138,7 +139,7 @@ class BesselConv2d(nn.Module):
         return self.spec.sampling
 
     def reset_parameters(self) -> None:
-        r"""Draw the weights so that stacked layers neither die out nor blow up.
+        r"""Initialise the weights so that activations neither vanish nor explode in deep networks.
 
         Let Re and Im of :math:`\kappa` be independent with variance :math:`\sigma^2`. Orders v and -v
         carry the same energy, so by Parseval the expected power is
@@ -149,13 +150,13 @@ class BesselConv2d(nn.Module):
         with equality for images that the modes resolve.
 
         *Amplitude*: :math:`\sigma^2 = 1 / (\pi C_{in})` makes the expected square of the response the
-        local mean square of the input: the scale is kept through any depth, whatever it is. *Signed*:
-        order 0 has random sign, so the expected square is the same sum.
+        local mean square of the input: the scale is preserved at any depth. *Signed*: order 0 has a
+        random sign, so the expected square is the same sum.
 
-        *Power*: the response has degree two. Without an activation :math:`x \mapsto g x^2` can keep no
-        scale, whatever the gain g; a power layer needs a bounded activation or a normalisation after
-        it, as the paper's has. Through softsign, :math:`x \mapsto g x^2 / (1 + g x^2)`, a signal
-        survives if and only if :math:`g > 4`; g = 8 attracts to 0.85 everything above 0.15. So
+        *Power*: the response has degree two. Without an activation, :math:`x \mapsto g x^2` preserves no
+        scale, whatever the gain g. A power layer needs a bounded activation or a normalisation after
+        it, as in the paper. Through softsign, :math:`x \mapsto g x^2 / (1 + g x^2)`, a signal
+        survives if and only if :math:`g > 4`; with g = 8, everything above 0.15 converges to 0.85. So
         :math:`\sigma^2 = 8 / (\pi C_{in})`; a normalisation undoes g.
 
         The bias starts at zero.
@@ -185,19 +186,19 @@ class BesselConv2d(nn.Module):
     ) -> None:
         if local_metadata.get("version") == 1 and f"{prefix}weight" in state_dict:
             raise ValueError(
-                f"{prefix}weight was saved by besselnet 0.1.0, whose coefficients lie in another order: "
+                f"{prefix}weight was saved by besselnet 0.1.0, which orders the coefficients differently: "
                 "load it with that version"
             )
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     @property
     def tables(self) -> list[Tensor]:
-        """The filter bank of each scale."""
+        """Return the filter bank of each scale."""
         return [getattr(self, f"table{i}") for i in range(len(self.spec.scales))]
 
     @torch.no_grad()
     def filters(self) -> Tensor:
-        """The learned kernels of the base size, upright, as pictures: (O, C / groups, k, k)."""
+        """Return the learned kernels of the base size, upright, as images (O, C / groups, k, k)."""
         (bank,) = replace(self.spec, scales=(0,)).tables(
             dtype=self.weight.dtype, device=self.weight.device
         )

@@ -9,7 +9,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards every layer is in the mode it was in before."""
+    """Context manager for eval mode without gradients; on exit, every layer returns to its previous mode."""
     modes = [(layer, layer.training) for layer in module.modules()]
     module.eval()
     try:

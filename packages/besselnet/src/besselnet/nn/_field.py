@@ -1,4 +1,4 @@
-"""``FieldOfView``: what a network sees of an image, the same for every rotation of it."""
+"""``FieldOfView``: limit the view of a network to what every rotation of an image shows."""
 
 from typing import Literal, get_args
 
@@ -13,26 +13,27 @@ FIELDS: tuple[str, ...] = get_args(Field)
 
 
 class FieldOfView(nn.Module):
-    """Make what lies outside the view zero: for the image, and the same for every rotated copy.
+    """Set the background of an image to zero, in the same way for every rotated copy.
 
-    A photograph that fills its frame loses its corners when it is rotated, and other pixels come in. And
-    the zeros of a padding draw a square frame around every image whose colours are not zero.
+    Two effects of the square frame break equivariance. A photograph that fills its frame loses its corners
+    when it is rotated, and other pixels replace them. Zero padding draws a square edge around every image
+    whose border is not zero.
 
-    "disc" subtracts the mean colour of the inscribed disc and fades to zero towards its rim. "square", for
-    objects on a uniform ground, subtracts the mean colour outside that disc, which is the ground, and cuts
-    nothing off. Both are taken from each image alone: the layer has no parameters, and a constant added to
-    a channel changes nothing.
+    "disc" subtracts the mean colour of the inscribed disc and fades to zero towards its rim. "square" is for
+    objects on a uniform background: it subtracts the mean colour outside the disc, which is the background,
+    and crops nothing. Both use the statistics of each image alone. The layer has no parameters, and adding a
+    constant to a channel does not change the output.
 
-    Properties (each has a test of its name):
-        *corners do not matter* ("disc"): what lies outside the disc changes nothing; *constants do not
-        matter*; *quarter turns exact*.
+    Properties (each has a test of the same name):
+        *corners do not matter* ("disc"): pixels outside the disc have no effect; *constants do not matter*;
+        *quarter turns exact*.
 
     Args:
         field: "disc" or "square".
-        fade: pixels over which the disc fades.
+        fade: width in pixels over which the disc fades.
 
     Shape:
-        (N, C, H, W) -> (N, C, H, W). The disc is that of the shorter side.
+        (N, C, H, W) -> (N, C, H, W). The diameter of the disc is the shorter side.
 
     Example:
         >>> float(FieldOfView()(torch.rand(1, 3, 32, 32))[0, 0, 0, 0].abs())

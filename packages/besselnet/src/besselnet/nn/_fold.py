@@ -1,4 +1,4 @@
-"""Batch normalisation as part of the convolution before it, for networks that are trained."""
+"""Fold batch normalisation into the preceding convolution of a trained network."""
 
 import copy
 from itertools import pairwise
@@ -10,13 +10,14 @@ from besselnet.nn._conv import BesselConv2d
 
 
 def fold_batch_norm(model: nn.Module) -> nn.Module:
-    """A copy in eval mode, with batch normalisations folded into the convolutions that they follow.
+    """Return a copy in eval mode with batch normalisation folded into the preceding convolutions.
 
-    In eval mode a normalisation multiplies each channel by a factor s and adds a constant. The weights take
-    the factor (its square root for ``response="power"``) and the bias takes the rest; ``nn.Identity`` takes
-    the place of the normalisation. Neighbours in an ``nn.Sequential`` are folded: ``nn.Conv2d`` or
-    ``BesselConv2d``, then ``nn.BatchNorm2d``. A ``BesselConv2d`` keeps its normalisation where some s is not
-    positive, since an amplitude has no sign, and where the strongest scale is chosen over all channels.
+    In eval mode, batch normalisation multiplies each channel by a factor s and adds a constant. The factor
+    moves into the weights (its square root for ``response="power"``) and the constant into the bias.
+    ``nn.Identity`` replaces the normalisation. Only neighbours in an ``nn.Sequential`` are folded:
+    ``nn.Conv2d`` or ``BesselConv2d``, followed by ``nn.BatchNorm2d``. A ``BesselConv2d`` keeps its
+    normalisation if some s is not positive, because an amplitude has no sign, or if the strongest scale is
+    chosen over all channels.
     """
     folded = copy.deepcopy(model).eval()
     for module in folded.modules():

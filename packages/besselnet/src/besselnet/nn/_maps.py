@@ -1,4 +1,4 @@
-"""What the layers inside a network give."""
+"""Outputs of the layers inside a network."""
 
 from torch import Tensor, nn
 
@@ -6,9 +6,9 @@ ACTIVATIONS = (nn.ReLU, nn.GELU, nn.Softsign, nn.Tanh)
 
 
 def activation_maps(model: nn.Module, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The answer of `model` for images (N, C, H, W), and what each activation layer gives on the way.
+    """Return the output of `model` for images (N, C, H, W), and the outputs of its activation layers.
 
-    The maps are (N, channels, h, w), in the order in which the layers are called.
+    The feature maps are (N, channels, h, w), in the order in which the layers are called.
     """
     found: list[Tensor] = []
     hooks = [

@@ -1,4 +1,4 @@
-"""Attentive Normalization: batch normalisation whose affine part depends on the image."""
+"""Attentive Normalization: batch normalisation whose affine parameters depend on the image."""
 
 from typing import Literal, get_args
 
@@ -15,23 +15,23 @@ Preset = Literal["bcnn", "eccv2020"]
 
 
 class AttentiveNorm2d(nn.Module):
-    r"""Batch normalisation with a mixture of affine parts, weighted by what the image shows.
+    r"""Batch normalisation with a mixture of affine parameters, weighted by the content of the image.
 
     Li, Sun and Wu, *Attentive Normalization* (ECCV 2020). With :math:`\hat x` the batch-normalised
     input and s(x) one number per channel and image,
 
     .. math:: y = (\lambda W) \odot \hat x + \lambda B, \qquad \lambda = gate(linear(s(x)))
 
-    with K rows in W and B. s(x) is a statistic of the whole map, the same for an image and its turned
-    copy: the layer keeps equivariance.
+    with K rows in W and B. s(x) is a statistic of the whole feature map. It is the same for an image and
+    its rotated copy, so the layer is equivariant.
 
-    Two presets: ``bcnn`` is the form that the B-CNN authors use (s = mean, linear map with bias, no
-    gate, batch normalisation with its own affine part); ``eccv2020`` is the original (s = mean over
-    standard deviation, linear map without bias, batch-normalised, hard sigmoid, no affine part).
+    There are two presets. ``bcnn`` is the form of the B-CNN authors (s = mean, linear map with bias, no
+    gate, affine batch normalisation). ``eccv2020`` is the original (s = mean over standard deviation,
+    linear map without bias, batch-normalised, hard sigmoid, batch normalisation without affine parameters).
 
     Args:
-        num_features: channels C.
-        num_mixtures: K.
+        num_features: number of channels C.
+        num_mixtures: number of mixture components K.
         preset: "bcnn" or "eccv2020".
         eps, momentum: of the batch normalisation, as in ``nn.BatchNorm2d``.
 
@@ -66,7 +66,7 @@ class AttentiveNorm2d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """W around 1, B around 0, spread 0.1, as in the paper on Attentive Normalization."""
+        """Initialise W around 1 and B around 0 with standard deviation 0.1, as in the paper."""
         nn.init.normal_(self.weight, 1.0, 0.1)
         nn.init.normal_(self.bias, 0.0, 0.1)
 
@@ -85,7 +85,7 @@ class AttentiveNorm2d(nn.Module):
         return self.attend(input)
 
     def attend(self, input: Tensor) -> Tensor:
-        """`forward` of an input that was checked before."""
+        """Compute `forward` without checking the input."""
         statistic = input.mean((2, 3))
         if self.squeeze == "rsd":
             # The unbiased variance; of a map of one pixel, which has none, 0. The number of pixels is a

@@ -1,4 +1,4 @@
-"""``BlurPool2d``: anti-aliased pooling that keeps quarter turns and reflections exact on every size."""
+"""``BlurPool2d``: anti-aliased pooling, equivariant to quarter turns and reflections for every size."""
 
 from collections.abc import Callable
 
@@ -16,20 +16,20 @@ from besselnet.functional import (
 
 
 class BlurPool2d(nn.Module):
-    """Blur, then average over windows on a grid that is centred on the image.
+    """Anti-aliased pooling: blur, then average over windows on a grid centred on the image.
 
-    ``nn.AvgPool2d(2)`` and ``nn.MaxPool2d(2)`` drop the last row of an odd image, so that the turned
-    image is sampled elsewhere, and what they keep is aliased. This layer computes
-    :func:`besselnet.functional.blur_pool2d`: turning or mirroring the input does the same to the
-    output, to rounding, for every size. It has no parameters and takes any number of channels.
+    ``nn.AvgPool2d(2)`` and ``nn.MaxPool2d(2)`` drop the last row of an image of odd size, so they sample
+    the rotated image at other positions, and their output is aliased. This layer computes
+    :func:`besselnet.functional.blur_pool2d`: quarter turns and reflections of the input do the same to the
+    output, up to rounding, for every size. It has no parameters and accepts any number of channels.
 
     Args:
-        stride: pixels from sample to sample.
-        sigma: of the Gaussian, in pixels; 0 for no blur; by default 0.33 * stride.
-        kernel_size: taps of the Gaussian, odd; by default it reaches 3 sigma.
-        window: length of the averaged square in pixels, by default the stride; 1 takes samples.
-        ceil_mode: whether sizes are rounded up, or down as in ``nn.AvgPool2d``.
-        padding_mode: what lies outside: "replicate" (keeps constants), "reflect", "zeros", "circular".
+        stride: distance between samples in pixels.
+        sigma: standard deviation of the Gaussian in pixels; 0 for no blur. Default: 0.33 * stride.
+        kernel_size: taps of the Gaussian, odd. Default: up to 3 sigma.
+        window: side of the averaged square in pixels; 1 takes samples. Default: stride.
+        ceil_mode: round output sizes up; otherwise down, as in ``nn.AvgPool2d``.
+        padding_mode: "replicate" (keeps constants), "reflect", "zeros" or "circular".
 
     Shape:
         (N, C, H, W) -> (N, C, floor(H / stride), floor(W / stride)), or ceil; also without N.

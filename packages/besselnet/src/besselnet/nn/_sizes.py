@@ -1,11 +1,11 @@
-"""Which image sizes keep a network exact under quarter turns, and which layer breaks the others.
+"""Find the image sizes that keep a network exact under quarter turns, and the layers that break it.
 
-A layer with stride s takes its samples every s pixels. Turning the image by 90 degrees or mirroring it
-maps the samples onto each other only if they lie symmetrically about the centre: along each axis
+A layer with stride s samples every s pixels. Rotating the image by 90 degrees or mirroring it maps the
+samples onto each other only if they are symmetric about the centre: along each axis,
 
-    (n + 2 padding - dilation (kernel_size - 1) - 1)  must be a multiple of s,
+    (n + 2 padding - dilation (kernel_size - 1) - 1)  must be a multiple of s.
 
-or the last pixels are left out on one side and not on the other. Rows and columns must be treated alike.
+Otherwise the last pixels are dropped on one side only. Rows and columns must be treated alike.
 """
 
 import logging
@@ -46,7 +46,7 @@ class LayerGrid:
 
 @dataclass(frozen=True)
 class SizeReport:
-    """What :func:`check_size` found, layer by layer in the order of execution."""
+    """Result of :func:`check_size`, layer by layer in the order of execution."""
 
     size: int
     layers: tuple[LayerGrid, ...]
@@ -62,24 +62,24 @@ class SizeReport:
 
     def __str__(self) -> str:
         if not self.layers:
-            return f"size {self.size}: no convolution or pooling was seen"
+            return f"size {self.size}: no convolution or pooling found"
         if self.first_fault is None:
             return f"size {self.size}: every layer samples on a centred grid"
         return f"size {self.size}: not exact from {self.first_fault}"
 
 
 def check_size(module: nn.Module, size: int, in_channels: int | None = None) -> SizeReport:
-    """Whether every layer of ``module`` samples a square image of ``size`` pixels on a centred grid.
+    """Check whether every layer of ``module`` samples a square image of ``size`` pixels on a centred grid.
 
-    Only then can a quarter turn of the image turn the feature maps exactly. The module is run on fake
-    tensors: shapes are computed, numbers are not, and nothing in it changes. Seen are adaptive poolings
-    and all modules, also inside others, with a ``kernel_size`` and a ``stride``; not seen is what a
-    ``forward`` does by calling functions.
+    Only then is the module exactly equivariant to quarter turns. The module runs on fake tensors: only
+    shapes are computed, and nothing in it changes. The check covers adaptive pooling layers and all
+    (nested) modules with a ``kernel_size`` and a ``stride``. It does not see functions that a ``forward``
+    calls directly.
 
     Args:
-        module: any module that takes (1, in_channels, size, size).
+        module: any module that accepts (1, in_channels, size, size).
         size: side of the image in pixels.
-        in_channels: by default those of the first layer that has some.
+        in_channels: input channels. Default: those of the first layer that has them.
 
     Example:
         >>> stack = nn.Sequential(nn.Conv2d(1, 8, 7, padding=3), nn.MaxPool2d(2))
@@ -114,8 +114,8 @@ def check_size(module: nn.Module, size: int, in_channels: int | None = None) -> 
             module(image)
         except DataDependentOutputException as error:
             raise TypeError(
-                f"module={type(module).__name__}: must be a module whose forward depends on "
-                f"shapes alone; this one reads numbers out of a tensor ({error})"
+                f"module={type(module).__name__}: must be a module whose forward depends only on "
+                f"shapes; this one reads values of a tensor ({error})"
             ) from error
         finally:
             for handle in handles:
@@ -126,10 +126,10 @@ def check_size(module: nn.Module, size: int, in_channels: int | None = None) -> 
 def exact_sizes(
     module: nn.Module, sizes: Iterable[int], in_channels: int | None = None
 ) -> list[int]:
-    """Those of ``sizes`` that keep ``module`` exact under quarter turns, see :func:`check_size`.
+    """Return those of ``sizes`` that keep ``module`` exact under quarter turns, see :func:`check_size`.
 
-    A size that the module refuses, such as one smaller than a kernel, is not among them; if it
-    refuses all of them, its last error is raised.
+    Sizes that the module does not accept, such as those smaller than a kernel, are left out. If it
+    accepts none of them, its last error is raised.
     """
     reports, refusal = [], None
     for size in sizes:
@@ -143,10 +143,10 @@ def exact_sizes(
 
 
 def suggest_size(module: nn.Module, size: int, in_channels: int | None = None) -> int:
-    """The size nearest to ``size`` that keeps ``module`` exact under quarter turns.
+    """Return the size nearest to ``size`` that keeps ``module`` exact under quarter turns.
 
-    Of two that are equally near it is the larger. ``ValueError`` if there is none: whether a size is
-    exact depends on its remainder modulo the product of all strides, so the search can end there.
+    Of two equally near sizes, it returns the larger. It raises ``ValueError`` if there is none. Whether a
+    size is exact depends on its remainder modulo the product of all strides, so the search is finite.
 
     Example:
         >>> suggest_size(nn.Sequential(nn.Conv2d(1, 8, 3, stride=2, padding=1), nn.MaxPool2d(2)), 28)
@@ -180,12 +180,12 @@ def layer_grid(
 
 
 def window_stride(layer: Any) -> tuple[int, int]:
-    """``stride``, which is None in some poolings where it is the size of the window."""
+    """Return ``stride``; some pooling layers store None if it equals the window size."""
     return pair(layer.kernel_size if layer.stride is None else layer.stride)
 
 
 def sliding_fault(layer: Any, input_size: tuple[int, int]) -> str | None:
-    """Why the windows of a convolution or pooling do not lie symmetrically, if they do not."""
+    """Return why the windows of a convolution or pooling layer are not symmetric; None if they are."""
     kernel, stride = pair(layer.kernel_size), window_stride(layer)
     dilation = pair(getattr(layer, "dilation", 1))
     padding = getattr(layer, "padding", 0)
@@ -211,14 +211,12 @@ def pair(value: int | Sequence[int]) -> tuple[int, int]:
 
 
 def first_channels(module: nn.Module) -> int:
-    """Input channels of the first layer that says how many it takes."""
+    """Return the input channels of the first layer that defines them."""
     for layer in module.modules():
         channels = getattr(layer, "in_channels", None)
         if isinstance(channels, int):
             return channels
-    raise ValueError(
-        "in_channels=None: no layer of the module says how many it takes, so it must be given"
-    )
+    raise ValueError("in_channels=None: must be given, because no layer of the module defines it")
 
 
 @contextmanager

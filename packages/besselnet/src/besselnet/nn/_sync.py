@@ -1,4 +1,4 @@
-"""Batch normalisation over the images of all processes, on any device."""
+"""Synchronised batch normalisation over all processes, on any device."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +13,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @contextmanager
 def synchronised_norms(model: nn.Module, *, silent: bool = False) -> Iterator[None]:
-    """Context in which batch normalisation in training takes mean and variance over all processes.
+    """Context manager in which batch normalisation in training uses statistics of all processes.
 
-    The forward passes of all processes must be in it; each may have its own number of images, and the
-    backward pass may come later. Running averages are then the same everywhere. Outside of it, and in eval
-    mode, the layers are what they were. ``nn.SyncBatchNorm``, for GPUs alone, is left as it is.
+    All processes must run their forward passes inside the context. Each may have its own number of images,
+    and the backward pass may follow later. Running averages are then the same in all processes. Outside the
+    context and in eval mode, the layers are unchanged. ``nn.SyncBatchNorm``, which is for GPUs only, is not
+    affected.
 
     Args:
-        silent: the images of this process do not count: it only takes part, because it has none.
+        model: the network with the batch normalisation layers.
+        silent: this process has no images of its own: it takes part, but its input does not count.
     """
     norms = [
         layer

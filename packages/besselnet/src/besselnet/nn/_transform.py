@@ -1,4 +1,4 @@
-"""``FourierBesselTransform``: whole images to Fourier-Bessel coefficients and back."""
+"""``FourierBesselTransform``: Fourier-Bessel coefficients of whole images, and the inverse."""
 
 from collections.abc import Callable
 
@@ -18,32 +18,32 @@ LARGEST_IMAGE = 1024
 
 
 class FourierBesselTransform(nn.Module):
-    r"""A whole image in the basis where turning it is a change of phase.
+    r"""Fourier-Bessel transform of whole images; rotating an image changes only phases.
 
     On the unit disc, which stands for the disc inscribed in the image,
 
     .. math:: \Psi(\rho, \theta) = \sum_{\nu, j} \varphi_{\nu,j} N_{\nu,j} J_\nu(k_{\nu,j} \rho)
               e^{i \nu \theta}
 
-    with the :math:`\varphi_{\nu,j}` of Equation 4.3. Images are real, so only :math:`\nu \ge 0` is kept:
-    :math:`\varphi_{-\nu,j} = (-1)^\nu \varphi^*_{\nu,j}`. The coefficients stand in the order of
-    ``modes.modes``: by order, then by radial index.
+    with the :math:`\varphi_{\nu,j}` of Equation 4.3. Images are real, so only :math:`\nu \ge 0` is stored:
+    :math:`\varphi_{-\nu,j} = (-1)^\nu \varphi^*_{\nu,j}`. The coefficients have the order of
+    ``modes.modes``: by angular order, then by radial index.
 
-    Properties (each has a test of its name):
-        *round trip*: a smooth image comes back within 2% inside the disc; outside it is zero;
-        *rotation*, *reflection*: of the coefficients are those of the image: exact for quarter turns
-        and mirror images, as good as the interpolation of the image for other angles;
-        *Parseval*: the power spectrum adds up to the integral of the squared image over the disc.
+    Properties (each has a test of the same name):
+        *round trip*: the inverse recovers a smooth image within 2% inside the disc, and zero outside;
+        *rotation*, *reflection*: applied to the coefficients, they act like those of the image: exact for
+        quarter turns and reflections, and as accurate as interpolation for other angles;
+        *Parseval*: the power spectrum sums to the integral of the squared image over the disc.
 
-    The work is of order n^3 for one image of n x n pixels, and so is the memory of the tables:
-    3 MB for 64 pixels, 80 MB for 256 (float32).
+    Time for one image of n x n pixels and memory of the tables are O(n^3): 3 MB for 64 pixels, 80 MB for
+    256 (float32).
 
     Args:
-        image_size: side n of the images, which are square: a disc has one diameter. At most 1024.
-        cutoff: how fine a structure is resolved: "soft" (up to pixels), "strong" (half as fine) or a
-            share of pi n / 2, at most 4.
-        sampling: how the image is read between pixels, "cubic" (on the disc of diameter n - 2) or
-            "bilinear" (on the disc of diameter n - 1).
+        image_size: side n of the square images, at most 1024.
+        cutoff: frequency limit: "soft" (the pixel grid), "strong" (half of it) or a fraction of pi n / 2, at
+            most 4.
+        sampling: interpolation between pixels: "cubic" (on the disc of diameter n - 2) or "bilinear" (on
+            the disc of diameter n - 1).
 
     Shape:
         images (..., n, n), coefficients (..., number of modes), complex. Half precision is computed
@@ -52,8 +52,8 @@ class FourierBesselTransform(nn.Module):
     Example:
         >>> transform = FourierBesselTransform(28)
         >>> coefficients = transform(torch.rand(5, 1, 28, 28))
-        >>> turned = transform.inverse(transform.rotate(coefficients, torch.pi / 3))
-        >>> coefficients.shape, turned.shape
+        >>> rotated = transform.inverse(transform.rotate(coefficients, torch.pi / 3))
+        >>> coefficients.shape, rotated.shape
         (torch.Size([5, 1, 258]), torch.Size([5, 1, 28, 28]))
     """
 
@@ -103,10 +103,10 @@ class FourierBesselTransform(nn.Module):
         return self
 
     def forward(self, image: Tensor) -> Tensor:
-        """Coefficients (..., modes) of images (..., n, n)."""
+        """Return the coefficients (..., modes) of images (..., n, n)."""
         n = self.image_size
         if not image.is_floating_point():
-            raise TypeError(f"image has dtype {image.dtype}: must be real floating-point types")
+            raise TypeError(f"image has dtype {image.dtype}: must be a real floating-point type")
         if image.dim() < 2 or image.shape[-2:] != (n, n):
             raise ValueError(f"image has shape {tuple(image.shape)}: must be (..., {n}, {n})")
         check_precision("image", image, self.radial.dtype)
@@ -133,7 +133,7 @@ class FourierBesselTransform(nn.Module):
         return torch.complex(parts[:, 0], parts[:, 1]).reshape(*image.shape[:-2], len(self.modes))
 
     def inverse(self, coefficients: Tensor) -> Tensor:
-        """Images (..., n, n), zero outside the disc, of coefficients (..., modes)."""
+        """Return the images (..., n, n) of coefficients (..., modes), zero outside the disc."""
         self._check_coefficients(coefficients)
         flat = coefficients.reshape(-1, len(self.modes))
         at_once = max(1, MAX_EXPANDED // self.angular[..., 0].numel())
@@ -156,7 +156,7 @@ class FourierBesselTransform(nn.Module):
         return torch.cat([quarters, outside], 1).index_select(1, self.position)
 
     def rotate(self, coefficients: Tensor, angle: float | Tensor) -> Tensor:
-        r"""Coefficients of the image turned counter-clockwise: :math:`\varphi e^{-i \nu \alpha}`.
+        r"""Return the coefficients of the image rotated counter-clockwise: :math:`\varphi e^{-i \nu \alpha}`.
 
         ``angle`` is in radians: a number, or a tensor that broadcasts over the leading dimensions, such
         as (N, 1) for coefficients (N, C, modes).
@@ -169,7 +169,7 @@ class FourierBesselTransform(nn.Module):
         # A graph, or a call that is mapped, has no numbers to look at.
         mapped = torch._C._functorch.is_functorch_wrapped_tensor(turn)
         if not (torch.compiler.is_compiling() or mapped or bool(turn.isfinite().all())):
-            raise ValueError(f"angle={angle}: must be finite numbers of radians")
+            raise ValueError(f"angle={angle}: must be finite, in radians")
         try:
             torch.broadcast_shapes(turn.shape, coefficients.shape[:-1])
         except RuntimeError:
@@ -181,7 +181,7 @@ class FourierBesselTransform(nn.Module):
         return coefficients * phase.to(coefficients.dtype)
 
     def reflect(self, coefficients: Tensor) -> Tensor:
-        r"""Coefficients of the mirror image :math:`\Psi(\rho, \pi - \theta)`, left and right swapped.
+        r"""Return the coefficients of the left-right mirror image :math:`\Psi(\rho, \pi - \theta)`.
 
         :math:`\varphi_\nu \mapsto \varphi_{-\nu} = (-1)^\nu \varphi^*_\nu`.
         """
@@ -190,10 +190,10 @@ class FourierBesselTransform(nn.Module):
         return coefficients.conj() * sign
 
     def power_spectrum(self, coefficients: Tensor) -> Tensor:
-        r"""Power of each angular order, (..., orders): :math:`\sum_j |\varphi_{\nu,j}|^2`, v and -v together.
+        r"""Return the power of each angular order, (..., orders): :math:`\sum_j |\varphi_{\nu,j}|^2`.
 
-        It is the same for turned and for mirrored images, and adds up to the integral of the squared
-        image over the unit disc.
+        Orders v and -v are added. The spectrum is invariant to rotations and reflections, and sums to the
+        integral of the squared image over the unit disc.
         """
         self._check_coefficients(coefficients)
         power = coefficients.real.square() + coefficients.imag.square()
@@ -203,7 +203,7 @@ class FourierBesselTransform(nn.Module):
 
     def _check_coefficients(self, coefficients: Tensor) -> None:
         if not coefficients.is_complex():
-            raise TypeError(f"coefficients have dtype {coefficients.dtype}: must be complex types")
+            raise TypeError(f"coefficients have dtype {coefficients.dtype}: must be a complex type")
         if coefficients.dim() < 1 or coefficients.shape[-1] != len(self.modes):
             raise ValueError(
                 f"coefficients have shape {tuple(coefficients.shape)}: must be "
@@ -232,7 +232,7 @@ def check_precision(name: str, given: Tensor, dtype: torch.dtype) -> None:
     """Refuse float64 in a transform of float32, and complex128 likewise: digits would be lost unseen."""
     if given.dtype in (torch.float64, torch.complex128) and dtype != torch.float64:
         raise TypeError(
-            f"{name} have dtype {given.dtype}: must be up to {dtype}, or call .double() on the "
+            f"{name} have dtype {given.dtype}: must be at most {dtype}, or call .double() on the "
             "transform"
         )
 

@@ -1,4 +1,4 @@
-"""``Upsample2d``: interpolation that keeps quarter turns and reflections exact on every size."""
+"""``Upsample2d``: upsampling, equivariant to quarter turns and reflections for every size."""
 
 from torch import Tensor, nn
 
@@ -6,11 +6,11 @@ from besselnet.functional import upsample2d
 
 
 class Upsample2d(nn.Module):
-    """Coarse maps on the pixels of finer ones: the way back from ``BlurPool2d(ceil_mode=True)``.
+    """Upsample feature maps to the size of finer ones, as the counterpart of ``BlurPool2d(ceil_mode=True)``.
 
-    ``nn.Upsample`` stretches 5 pixels to 9 as it does to 10, so that maps of odd sizes lie beside the finer
-    ones. This layer computes :func:`besselnet.functional.upsample2d`: turning or mirroring both inputs does
-    the same to the output, to rounding, for every size. It has no parameters.
+    ``nn.Upsample`` stretches 5 pixels to 9 in the same way as to 10, so maps of odd sizes are misaligned with
+    the finer ones. This layer computes :func:`besselnet.functional.upsample2d`: quarter turns and reflections
+    of both inputs do the same to the output, up to rounding, for every size. It has no parameters.
 
     Shape:
         coarse (N, C, h, w), fine (N, C', H, W) with h = ceil(H / 2), w = ceil(W / 2) -> (N, C, H, W)

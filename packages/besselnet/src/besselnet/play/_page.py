@@ -1,4 +1,4 @@
-"""The page that shows networks at work in a browser, as files by their addresses."""
+"""The web page of the playground, as files by URL."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +13,9 @@ MOST_KERNELS = 32
 
 
 def page_files(run: Mapping[str, bytes] | None = None) -> dict[str, bytes | Path]:
-    """The files of the page by their addresses below it; `runtime_files` go to ``runtime/`` beside them.
+    """Return the files of the page by relative URL; put `runtime_files` into ``runtime/`` next to them.
 
-    With what `run_files` gave, they go to ``run/``, and the page starts with them.
+    The result of `run_files` goes to ``run/``, and the page starts with it.
     """
     places = sorted(path for path in PAGE.rglob("*") if path.is_file())
     files: dict[str, bytes | Path] = {path.relative_to(PAGE).as_posix(): path for path in places}
@@ -27,7 +27,7 @@ def page_files(run: Mapping[str, bytes] | None = None) -> dict[str, bytes | Path
 
 
 def kernels_of(model: nn.Module) -> list[list[list[float]]]:
-    """The first kernels of the first convolution, to look at: rows of each, largest value 1 or -1."""
+    """Return the first kernels of the first convolution, as rows, scaled to a largest value of 1 or -1."""
     filters = learned_filters(model)
     if filters is None:
         return []

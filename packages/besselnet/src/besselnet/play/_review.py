@@ -1,4 +1,4 @@
-"""A run for the page: its network, and the images that it is least sure of or got wrong."""
+"""Prepare a run for the page: its network, and the images that it is least sure of or got wrong."""
 
 import hashlib
 import json
@@ -52,14 +52,14 @@ class _Shown:
 
 
 def run_files(run: Run, paths: Sequence[Path] = ()) -> dict[str, bytes]:
-    """What the page needs of a run, by addresses: ``model.onnx``, ``run.json`` and ``images.bin``.
+    """Return the files of a run for the page, by URL: ``model.onnx``, ``run.json`` and ``images.bin``.
 
-    The images are those of the run's test (or validation) part, or the files in `paths`. Of a run whose
-    images are not available there are none.
+    The images are the test (or validation) images of the run, or the files in `paths`. There are none if the
+    images of the run are not available.
     """
     if run.task != "classify":
         raise ValueError(
-            f"{run.folder} has learned {run.learned.labels}: the playground is for classes"
+            f"{run.folder} predicts {run.learned.labels}: must predict classes for the playground"
         )
     shown = _from_files(run, paths) if paths else _from_run(run)
     images = shown.images if len(shown.images) else _random_images(run)

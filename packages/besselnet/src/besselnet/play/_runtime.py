@@ -1,4 +1,4 @@
-"""onnxruntime-web, which runs networks in a browser: fetched once from the npm registry, then kept."""
+"""onnxruntime-web, which runs networks in a browser: downloaded once from the npm registry."""
 
 import tarfile
 from pathlib import Path
@@ -19,7 +19,7 @@ _FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
 
 
 def runtime_files() -> dict[str, Path]:
-    """The two files of onnxruntime-web that the page needs, by name; downloaded if they are not kept yet."""
+    """Return the two files of onnxruntime-web for the page, by name; download them on first use."""
     if not runtime_is_kept():
         archive = fetch_file(_PACKAGE, _folder())
         write_together(_folder(), _unpacked(archive))
@@ -28,7 +28,7 @@ def runtime_files() -> dict[str, Path]:
 
 
 def runtime_is_kept() -> bool:
-    """Whether :func:`runtime_files` needs no connection."""
+    """Return whether :func:`runtime_files` works offline."""
     return all(path.exists() for path in _places().values())
 
 

@@ -1,4 +1,4 @@
-"""A server of a fixed set of files, for this machine alone."""
+"""A local server for a fixed set of files."""
 
 import errno
 from collections.abc import Mapping
@@ -40,14 +40,14 @@ class Server(ThreadingTCPServer):
 
 
 def open_server(files: Mapping[str, bytes | Path], port: int) -> Server:
-    """A :class:`Server` of `files`; `ValueError` if another program has the port."""
+    """Return a :class:`Server` of `files`; raise `ValueError` if the port is in use."""
     try:
         return Server(files, port)
     except OSError as error:
         reasons = {errno.EADDRINUSE: "is in use", errno.EACCES: "is reserved"}
         if error.errno not in reasons:
             raise
-        text = f"--port {port} {reasons[error.errno]}: choose another, or 0 for any that is free"
+        text = f"--port {port} {reasons[error.errno]}: choose another, or 0 for any free port"
         raise ValueError(text) from None
 
 

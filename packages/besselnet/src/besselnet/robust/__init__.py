@@ -1,15 +1,15 @@
-"""What makes a network fail, and when it can be trusted.
+"""Robustness and trust: corruptions, adversarial attacks, calibration, prediction sets.
 
 A network is any callable from images (N, C, H, W) in [0, 1] to logits (N, K).
 
-Corruptions happen, attacks are made, gradients hide. Every attack takes a network, images and their
-classes (N,), and returns images of the same shape in [0, 1]; those bounded by `eps` change no pixel
-by more. Only images that are answered right are attacked. An image leaves an attack with the first
-copy that is answered wrongly; one that no copy breaks comes back as it was. So attacks can follow one
-another, each on what the others have left. Modules are attacked in evaluation mode, and keep their
-mode.
+Every attack accepts a network, images and their classes (N,), and returns images of the same shape in
+[0, 1]. Attacks with a bound `eps` change no pixel by more. Only correctly classified images are attacked. The
+result has the first misclassified copy of each image, or the image itself if no copy is misclassified. So
+attacks can be chained, each on the images that the others have not broken. Modules are attacked in eval mode,
+and their mode is restored.
 
-Trust is about one answer: calibrated probabilities, sets of classes, images unlike the training images.
+Trust is about single predictions: calibrated probabilities, prediction sets, and images unlike the training
+images (out of distribution).
 """
 
 from besselnet.robust._apgd import apgd

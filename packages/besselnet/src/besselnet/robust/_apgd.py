@@ -1,4 +1,4 @@
-"""APGD, projected gradient ascent that finds its step size by itself (Croce and Hein 2020)."""
+"""APGD: projected gradient ascent with an adaptive step size (Croce and Hein 2020)."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -39,7 +39,9 @@ def apgd(
     loss: LossName = "cross_entropy",
     seed: int = 0,
 ) -> Tensor:
-    """Gradient ascent with momentum from random starts; steps of 2 eps, halved wherever progress ends.
+    """Attack images by APGD: gradient ascent with momentum from random starts.
+
+    Steps start at 2 eps and are halved when progress stops.
 
     Args:
         loss: "cross_entropy", or "dlr", the difference of logits ratio, which does not depend on the

@@ -1,4 +1,4 @@
-"""Attacks along the gradient and with noise, and several attacks together."""
+"""Gradient attacks, random noise, and an ensemble of attacks."""
 
 from torch import Generator, Tensor
 
@@ -22,7 +22,7 @@ _REACH = 2.5
 
 
 def fgsm(network: Network, images: Tensor, labels: Tensor, eps: float) -> Tensor:
-    """One step of `eps` along the sign of the gradient (Goodfellow et al. 2015)."""
+    """Attack images by FGSM: one step of `eps` along the sign of the gradient (Goodfellow et al. 2015)."""
     check_eps(eps)
     with measuring(network):
         standing = Standing(network, images, labels)
@@ -44,12 +44,12 @@ def pgd(
     seed: int = 0,
     step_size: float | None = None,
 ) -> Tensor:
-    """Projected gradient ascent of the cross-entropy from random starts (Madry et al. 2018).
+    """Attack images by PGD: projected gradient ascent of the cross-entropy (Madry et al. 2018).
 
     Args:
-        steps: of each start, along the sign of the gradient.
-        restarts: random starts.
-        step_size: 2.5 eps / steps unless given.
+        steps: steps per start, along the sign of the gradient.
+        restarts: number of random starts.
+        step_size: size of a step. Default: 2.5 eps / steps.
     """
     size = _check_steps(eps, steps, step_size)
     check_count("restarts", restarts)
@@ -83,7 +83,7 @@ def adversarial_batch(
     seed: int = 0,
     step_size: float | None = None,
 ) -> Tensor:
-    """All images where a few steps of `pgd` lead them, also those answered wrongly: for training."""
+    """Return all images after a few steps of `pgd`, also misclassified ones, for adversarial training."""
     size = _check_steps(eps, steps, step_size)
     check_unit_images(images)
     tried = noise_in_ball(images, eps, Generator().manual_seed(check_seed(seed)))
@@ -98,7 +98,10 @@ def adversarial_batch(
 def random_search(
     network: Network, images: Tensor, labels: Tensor, eps: float, *, tries: int = 100, seed: int = 0
 ) -> Tensor:
-    """Uniform noise in the ball, `tries` times. It needs no gradient: a gradient must do better."""
+    """Attack images by uniform noise, `tries` times, without gradients.
+
+    Gradient attacks should be stronger.
+    """
     check_eps(eps)
     check_count("tries", tries)
     generator = Generator().manual_seed(check_seed(seed))
@@ -122,9 +125,9 @@ def ensemble(
     queries: int = 1000,
     seed: int = 0,
 ) -> Tensor:
-    """`apgd` with the cross-entropy, `apgd` with the DLR loss and `square`, one after the other.
+    """Attack images by `apgd` with cross-entropy, `apgd` with the DLR loss, and `square`, in this order.
 
-    In the spirit of AutoAttack (Croce and Hein 2020), with fewer steps and without the targeted attacks.
+    Similar to AutoAttack (Croce and Hein 2020), with fewer steps and without the targeted attacks.
     """
     found = apgd(network, images, labels, eps, steps=steps, seed=seed)
     found = apgd(network, found, labels, eps, steps=steps, seed=seed, loss="dlr")

@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: of the answers with probability p, a share p is right.
+"""Calibration: of the predictions with probability p, a fraction p should be correct.
 
 Guo et al., On Calibration of Modern Neural Networks, 2017.
 """
@@ -16,14 +16,14 @@ LOWEST, HIGHEST, HALVINGS = 1e-3, 1e3, 60
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The temperature T for which ``softmax(logits / T)`` has the lowest cross-entropy.
+    """Return the temperature T for which ``softmax(logits / T)`` has the lowest cross-entropy.
 
-    The loss is convex in 1 / T, so the sign of its slope is bisected, in float64. Each label counts as its
-    class with the weight 1 - e and as any class alike with the weight e = 1 / (N + 1): answers that are all
-    right would otherwise make the temperature 0. Found between 0.001 and 1000; 1 if the logits say nothing.
+    The loss is convex in 1 / T, so its minimum is found by bisection, in float64. Labels are smoothed with
+    e = 1 / (N + 1); otherwise the temperature would be 0 if all predictions are correct. The result is
+    between 0.001 and 1000; it is 1 if the logits have no information.
 
     Args:
-        logits: (N, K) of images that were not trained on.
+        logits: (N, K), of images that were not used for training.
         labels: (N,) integers.
     """
     check_labels("logits", logits, labels)
@@ -45,12 +45,12 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often answers of about the same probability are right; a bin without images has 0 everywhere.
+    """Accuracy of predictions in bins of probability; an empty bin has 0 everywhere.
 
     Attributes:
-        images: (bins,) number of images whose probability lies in each of the equal parts of [0, 1].
+        images: (bins,) number of images with a probability in each of the equal intervals of [0, 1].
         probability: (bins,) their mean probability.
-        accuracy: (bins,) the share of them that is answered right.
+        accuracy: (bins,) their accuracy.
     """
 
     images: Tensor
@@ -59,18 +59,18 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """The expected calibration error: mean of abs(accuracy - probability) in the bins of the images."""
+        """Expected calibration error: mean of abs(accuracy - probability) over bins, weighted by images."""
         gaps = (self.accuracy - self.probability).abs() * self.images
         return (gaps.sum() / self.images.sum()).item()
 
 
 def reliability(probabilities: Tensor, labels: Tensor, bins: int = 15) -> Reliability:
-    """The answers (the classes of the highest probability) in `bins` by their probability.
+    """Sort predictions (the most probable classes) into `bins` by their probability.
 
     Args:
         probabilities: (N, K), rows sum to 1.
         labels: (N,) integers.
-        bins: equal parts of [0, 1]; the upper end of each belongs to it.
+        bins: number of equal intervals of [0, 1]; each includes its upper end.
     """
     check_labels("probabilities", probabilities, labels)
     check_count("bins", bins)
@@ -86,7 +86,7 @@ def reliability(probabilities: Tensor, labels: Tensor, bins: int = 15) -> Reliab
 
 
 def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:
-    """How far probability and accuracy lie apart, in [0, 1]: see `Reliability.error` and `reliability`."""
+    """Return the expected calibration error, in [0, 1]; see `Reliability.error` and `reliability`."""
     return reliability(probabilities, labels, bins).error
 
 

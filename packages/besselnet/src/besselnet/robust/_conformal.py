@@ -1,6 +1,6 @@
-"""Promises about new images from images that were held out: sets of classes, and answers to rely on.
+"""Guarantees for new images from held-out images: prediction sets, and sure predictions.
 
-They hold for images drawn as the held-out ones were, and not for those of another microscope.
+They hold for images from the same distribution as the held-out ones, not for those of another microscope.
 """
 
 import math
@@ -17,11 +17,11 @@ STARTS = (1 / 8, 1 / 2)
 
 
 def conformal_threshold(probabilities: Tensor, labels: Tensor, coverage: float) -> float:
-    """The probability that the right class of a new image reaches with the chance `coverage` or more.
+    """Return the probability that the true class of a new image reaches with chance `coverage` or more.
 
-    Split conformal prediction: of the probabilities that the right classes of held-out images have, the k-th
-    largest with k = ceil((N + 1) coverage); 0 where k > N, since so few images promise nothing. The chance is
-    at most coverage + 1 / (N + 1) where no two are equal.
+    Split conformal prediction: the k-th largest probability of the true classes of held-out images, with
+    k = ceil((N + 1) coverage); 0 if k > N, because so few images guarantee nothing. If no two probabilities
+    are equal, the chance is at most coverage + 1 / (N + 1).
 
     Args:
         probabilities: (N, K) of held-out images.
@@ -48,10 +48,10 @@ def quantile_rank(count: int, coverage: float) -> int:
 
 
 def prediction_sets(probabilities: Tensor, threshold: float) -> Tensor:
-    """(N, K) bool: the classes whose probability reaches the threshold, and always the likeliest.
+    """Return prediction sets (N, K) bool: classes that reach the threshold, and always the most probable one.
 
-    Without the likeliest, sets of networks that are more accurate than the coverage asked for would
-    sometimes be empty. With it they hold the right class more often than was asked for.
+    Without the most probable class, sets of networks that are more accurate than the coverage would sometimes
+    be empty. With it, they contain the true class more often than requested.
     """
     likeliest = probabilities.argmax(1, keepdim=True)
     return (probabilities >= threshold).scatter(1, likeliest, True)
@@ -60,22 +60,22 @@ def prediction_sets(probabilities: Tensor, threshold: float) -> Tensor:
 def answer_threshold(
     probabilities: Tensor, right: Tensor, error_rate: float, *, confidence: float = 0.9
 ) -> float:
-    """The lowest probability from which on answers are wrong at most at `error_rate`.
+    """Return the lowest probability above which the error rate is at most `error_rate`.
 
-    With the given confidence over the draw of the held-out images. Of the k surest images, the upper bound
-    of Clopper and Pearson on their error rate must not exceed `error_rate`. k goes up from an eighth, and
-    from a half, of the images (at least so many as suffice if none is wrong), until the bound does exceed it.
-    Each of the two walks tests in an order that was fixed before ("fixed sequence testing") and takes half of
-    the chance 1 - confidence.
+    The guarantee has the given confidence over the choice of the held-out images. For the k images with the
+    highest probability, the upper Clopper-Pearson bound of the error rate must not exceed `error_rate`. k
+    grows from an eighth, and from a half, of the images (at least as many as suffice without errors), until
+    the bound exceeds it. Each of the two searches tests in a fixed order ("fixed sequence testing") and uses
+    half of the probability 1 - confidence.
 
     Args:
-        probabilities: (N,) of the answers for held-out images.
-        right: (N,) whether they are right.
+        probabilities: (N,) of the predictions for held-out images.
+        right: (N,) whether they are correct.
         error_rate: between 0 and 1.
         confidence: between 0 and 1.
 
     Returns:
-        The threshold; infinity if the images do not suffice for such a promise.
+        The threshold; infinity if there are too few images for such a guarantee.
     """
     check_number("error_rate", error_rate, above=0, below=1)
     check_number("confidence", confidence, above=0, below=1)

@@ -1,8 +1,8 @@
-"""What happens to images without any ill will: noise, blur, compression, other places and shapes.
+"""Image corruptions: noise, blur, compression and geometric changes.
 
-Each corruption has five severities. Lengths are shares of the shorter side, so that a severity means
-the same for small and for large images. The random numbers of a seed are the same at every severity:
-a more severe copy differs in its strength alone.
+Each corruption has five severities. Lengths are fractions of the shorter side, so a severity means the
+same for small and large images. A seed gives the same random numbers at every severity: only the strength
+differs.
 """
 
 import io
@@ -31,13 +31,13 @@ _ELASTIC_SMOOTHNESS = 0.1
 
 @dataclass(frozen=True)
 class Corruption:
-    """A change of images in five severities.
+    """A corruption with five severities.
 
     Attributes:
-        strengths: one number for each severity, from mild to severe.
-        meaning: what the number is.
-        apply: (images (N, C, H, W) in [0, 1], strength, generator, sampling) -> images, not yet cut to
-            [0, 1]; `sampling` holds `interpolation` and `border`.
+        strengths: one number per severity, from mild to severe.
+        meaning: meaning of the number.
+        apply: (images (N, C, H, W) in [0, 1], strength, generator, sampling) -> images, not yet clamped to
+            [0, 1]; `sampling` has `interpolation` and `border`.
     """
 
     strengths: tuple[float, float, float, float, float]
@@ -54,12 +54,11 @@ def corrupt(
     interpolation: Interpolation = "cubic",
     border: Border = "zeros",
 ) -> Tensor:
-    """Images (N, C, H, W) in [0, 1] after the corruption `name` of `CORRUPTIONS`; the same for the same seed.
+    """Apply the corruption `name` of `CORRUPTIONS` to images (N, C, H, W) in [0, 1], reproducibly by `seed`.
 
     Args:
-        severity: 1 (mild) to 5.
-        interpolation, border: how images that move, rotate, change their size or bend are sampled, and what
-            comes in from outside the frame: see `besselnet.functional.warp_images`.
+        severity: 1 (mild) to 5 (severe).
+        interpolation, border: for geometric corruptions, as in `besselnet.functional.warp_images`.
     """
     check_choice("name", name, list(CORRUPTIONS))
     check_count("severity", severity, most=SEVERITIES)
@@ -199,4 +198,4 @@ CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
         "rotation": Corruption((15, 45, 90, 135, 180), "degrees at most, either way", _rotation),
     }
 )
-"""The corruptions by name."""
+"""All corruptions by name."""

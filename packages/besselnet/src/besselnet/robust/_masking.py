@@ -1,8 +1,8 @@
-"""Are the gradients that attacks follow real? Where they are masked, a network looks safer than it is.
+"""Detect gradient masking, with which a network looks more robust than it is.
 
-Gradients mislead where a network rounds or saturates. Then attacks without gradients, or with fewer
-steps, do better than many steps along the gradient. And those steps fail even where any change is
-allowed (Athalye et al. 2018; Carlini et al. 2019).
+Gradients are misleading if a network rounds or saturates. Then attacks without gradients, or with fewer
+steps, are stronger than many steps along the gradient. And these steps fail even if any change is allowed
+(Athalye et al. 2018; Carlini et al. 2019).
 """
 
 from dataclasses import asdict, dataclass
@@ -25,12 +25,12 @@ STANDING = ZERO_GRADIENTS = 0.05
 
 @dataclass(frozen=True)
 class MaskingVerdict:
-    """What speaks for masked gradients. The accuracies are those under attack, of the same images.
+    """Evidence for gradient masking: accuracies of the same images under attack.
 
     Attributes:
         pgd, fgsm, random_search, square: accuracy under these attacks, at the same eps.
-        pgd_large_eps: accuracy under PGD in a ball of `LARGE_EPS`.
-        zero_gradients: share of the images answered right whose gradient is exactly zero.
+        pgd_large_eps: accuracy under PGD with eps `LARGE_EPS`.
+        zero_gradients: fraction of the correctly classified images whose gradient is exactly zero.
     """
 
     pgd: float
@@ -42,7 +42,7 @@ class MaskingVerdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What is suspicious, in words; nothing if the gradients seem real."""
+        """Signs of gradient masking, in words; empty if there are none."""
         others = {
             "FGSM": self.fgsm,
             "random search": self.random_search,
@@ -66,11 +66,11 @@ class MaskingVerdict:
 
     @property
     def suspicious(self) -> bool:
-        """Whether attacks along the gradient should not be believed."""
+        """Whether the results of gradient attacks are not reliable."""
         return bool(self.reasons)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values: the verdict, then the figures."""
+        """Convert to JSON values: the verdict, then the numbers."""
         return {"suspicious": self.suspicious, "reasons": list(self.reasons), **asdict(self)}
 
 
@@ -86,10 +86,10 @@ def judge_gradients(
     queries: int = 500,
     seed: int = 0,
 ) -> MaskingVerdict:
-    """Attack images (N, C, H, W) with and without gradients, and compare.
+    """Test for gradient masking: attack images (N, C, H, W) with and without gradients.
 
     Args:
-        eps: where about half of the right answers survive `pgd`, comparisons say most.
+        eps: choose it so that `pgd` leaves about half of the correct predictions.
         steps, restarts: of `pgd`; tries: of `random_search`; queries: of `square`.
     """
     attacked = network, images, labels
@@ -110,7 +110,7 @@ def judge_gradients(
 
 
 def zero_gradients(network: Network, images: Tensor, labels: Tensor) -> Tensor:
-    """(N,): whether an image is answered right and its cross-entropy has no gradient at all."""
+    """Return whether each image (N,) is correctly classified with a gradient of exactly zero."""
     without = torch.zeros(len(images), dtype=torch.bool, device=images.device)
     with measuring(network):
         standing = Standing(network, images, labels)

@@ -21,13 +21,13 @@ def spatial(
     interpolation: Interpolation = "cubic",
     border: Border = "zeros",
 ) -> Tensor:
-    """Each image rotated and then shifted, in every combination, until it is answered wrongly.
+    """Attack images by rotations and shifts: try all combinations until an image is misclassified.
 
-    As the other attacks: an image that is answered right at every place comes back as it was.
+    Like the other attacks, it returns the image itself if no combination succeeds.
 
     Args:
-        angles: degrees, counter-clockwise.
-        shifts: pixels, to the right and downwards; every pair of them is tried.
+        angles: angles in degrees, counter-clockwise.
+        shifts: shifts in pixels, to the right and downwards; all pairs are tried.
     """
     for name, numbers in (("angles", angles), ("shifts", shifts)):
         if not numbers:

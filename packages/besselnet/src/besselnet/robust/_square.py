@@ -29,9 +29,10 @@ def square(
     queries: int = 1000,
     seed: int = 0,
 ) -> Tensor:
-    """Change squares at random places by plus or minus `eps`; keep what lowers the margin of the true class.
+    """Attack images by random search with squares, without gradients.
 
-    It begins with vertical stripes. `queries` is how often the network is asked for each image.
+    It changes squares at random positions by plus or minus `eps`, and keeps changes that lower the margin of
+    the true class. It starts with vertical stripes. `queries` is the number of forward passes per image.
     """
     check_eps(eps)
     check_count("queries", queries)

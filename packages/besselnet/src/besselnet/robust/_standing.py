@@ -1,4 +1,4 @@
-"""What all attacks share: the ball, the gradient, and which images are still answered right."""
+"""Common parts of all attacks: the bound, the gradient, and the images that are still correct."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ def check_unit_images(images: Tensor) -> None:
     # Written so that NaN fails.
     if images.numel() and not (images.min() >= 0 and images.max() <= 1):
         raise ValueError(
-            f"images lie between {images.min().item():.3g} and {images.max().item():.3g}: must be in [0, 1]"
+            f"images are between {images.min().item():.3g} and {images.max().item():.3g}: must be in [0, 1]"
         )
 
 

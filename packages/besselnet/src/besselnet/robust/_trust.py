@@ -1,4 +1,4 @@
-"""`Trust`: all that tells whether one answer of a network can be relied on, fitted on held-out images."""
+"""`Trust`: whether single predictions of a network are reliable, fitted on held-out images."""
 
 import json
 import math
@@ -34,16 +34,16 @@ _HELD_OUT = ("answer_probability", "answer_right", "true_probability", "distance
 
 @dataclass(frozen=True)
 class Limits:
-    """Where answers stop to be sure.
+    """Thresholds for sure predictions, prediction sets and unlike images.
 
     Attributes:
-        coverage: share of images like the held-out ones that are not called unlike, and whose set has the
-            right class.
-        error_rate: share of the sure answers that is wrong at most; None if nothing can be promised: then no
-            answer is sure.
-        probability: from which on an answer is sure.
-        in_set: probability from which on a class is in the set.
-        unlike: score above which an image is unlike the training images.
+        coverage: fraction of images (from the distribution of the held-out ones) that are not flagged as
+            unlike, and fraction whose set contains the true class.
+        error_rate: maximum error rate of sure predictions; None if none can be guaranteed, and then no
+            prediction is sure.
+        probability: lowest probability of a sure prediction.
+        in_set: lowest probability of a class in the prediction set.
+        unlike: score above which an image is flagged as unlike the training images.
     """
 
     coverage: float
@@ -55,14 +55,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a `Trust` says of a batch of images, on the CPU.
+    """Result of `Trust.judge` for a batch of images, on the CPU.
 
     Attributes:
         probabilities: (N, K), calibrated.
-        sets: (N, K) bool, the classes that each image may have.
+        sets: (N, K) bool, the prediction sets.
         unsure: (N,) bool, whether the probability is too low.
         unlike: (N,) bool, whether the image is unlike the training images.
-        scores: (N,) how unlike; above `Limits.unlike` is too much.
+        scores: (N,) out-of-distribution scores; images above `Limits.unlike` are unlike.
     """
 
     probabilities: Tensor
@@ -73,26 +73,26 @@ class Judgement:
 
     @property
     def sure(self) -> Tensor:
-        """(N,) bool: neither unsure nor unlike."""
+        """Whether each prediction is sure, (N,) bool: neither unsure nor unlike."""
         return ~(self.unsure | self.unlike)
 
     def words(self) -> list[str]:
-        """For each image "yes", or why its answer is not sure: "unlike", or else "unsure"."""
+        """Return "yes", "unlike" or "unsure" for each image; "unlike" takes precedence."""
         pairs = zip(self.unlike.tolist(), self.unsure.tolist())
         return ["unlike" if unlike else "unsure" if unsure else "yes" for unlike, unsure in pairs]
 
 
 @dataclass(frozen=True)
 class Trust:
-    """How far the answers of one network can be relied on; from `fit_trust`.
+    """Calibration and reliability of the predictions of one network; from `fit_trust`.
 
     Attributes:
-        temperature: by which the logits are divided.
-        likeness: what training images look like.
-        answer_probability: (N,) calibrated, of the answers for the N held-out images.
-        answer_right: (N,) bool, whether they are right.
-        true_probability: (N,) calibrated, of the right classes.
-        distances: (N, groups) from the training images, see `Likeness.distances`.
+        temperature: divisor of the logits.
+        likeness: distribution of the training images.
+        answer_probability: (N,) calibrated probabilities of the predictions for the N held-out images.
+        answer_right: (N,) bool, whether they are correct.
+        true_probability: (N,) calibrated probabilities of the true classes.
+        distances: (N, groups) distances from the training images, see `Likeness.distances`.
     """
 
     temperature: float
@@ -103,12 +103,12 @@ class Trust:
     distances: Tensor
 
     def limits(self, coverage: float = COVERAGE, error_rate: float | None = None) -> Limits:
-        """The limits for what is wanted.
+        """Return the thresholds for a coverage and an error rate.
 
         Args:
-            coverage: see `Limits`. With too few held-out images, sets have all classes, and images are unlike
-                that are more so than all of these.
-            error_rate: see `Limits`. Unset: the first of 5, 10 and 20% that can be promised.
+            coverage: see `Limits`. With too few held-out images, sets contain all classes, and an image is
+                unlike if its score is above all of theirs.
+            error_rate: see `Limits`. Default: the first of 5, 10 and 20% that can be guaranteed.
         """
         in_set = reached(self.true_probability, coverage)
         scores = self._score(self.distances).sort().values
@@ -124,10 +124,10 @@ class Trust:
         return Limits(coverage, promised, least, in_set, scores[rank - 1].item())
 
     def judge(self, network: Network, images: Tensor, limits: Limits | None = None) -> Judgement:
-        """What to think of the network's answers for images (N, C, H, W), floats in [0, 1].
+        """Judge the predictions of the network for images (N, C, H, W), floats in [0, 1].
 
-        `network` is the one that this was fitted to, in eval mode. `limits` are those of `limits()` unless
-        given: whoever judges many batches finds them once.
+        `network` is the network that was fitted, in eval mode. `limits` defaults to `limits()`; for many
+        batches, compute them once.
         """
         limits = limits or self.limits()
         logits, features = describe_images(network, images)
@@ -142,7 +142,7 @@ class Trust:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that it consists of, by name."""
+        """Return all tensors by name."""
         found = {name: getattr(self, name) for name in _HELD_OUT}
         found["temperature"] = torch.tensor(self.temperature, dtype=torch.float64)
         for name in _GROUPS:
@@ -164,9 +164,9 @@ def fit_trust(network: Network, training: Batches, held_out: Batches) -> Trust:
 
     Args:
         network: maps images (N, C, H, W), floats in [0, 1], to logits (N, K).
-        training: batches of (images, labels) that the network was trained on, as they are: a few thousand
-            images are enough.
-        held_out: batches that it was not trained on, drawn as the images that it is for.
+        training: batches of (images, labels) that the network was trained on, without augmentation; a few
+            thousand images are enough.
+        held_out: batches that it was not trained on, from the distribution of the images to predict.
     """
     _, features, labels = _describe_all(network, training)
     likeness = fit_likeness(features, labels)
@@ -193,13 +193,13 @@ def _describe_all(network: Network, batches: Batches) -> tuple[Tensor, tuple[Ten
         features.append(found)
         labels.append(classes.cpu())
     if not logits:
-        raise ValueError("cannot fit on no batches at all")
+        raise ValueError("batches is empty: must have at least one batch")
     groups = tuple(torch.cat(group) for group in zip(*features))
     return torch.cat(logits), groups, torch.cat(labels)
 
 
 def save_trust(trust: Trust, folder: str | Path, weights: str = "") -> None:
-    """Write a `Trust` into the folder of its network; `weights` names those that it belongs to."""
+    """Save a `Trust` to the folder of its network; `weights` is the digest of the network weights."""
     content = save(
         {name: tensor.contiguous().clone() for name, tensor in trust.tensors().items()},
         # One key: several are written in any order, and the same trust should be the same bytes.
@@ -209,9 +209,9 @@ def save_trust(trust: Trust, folder: str | Path, weights: str = "") -> None:
 
 
 def load_trust(folder: str | Path, weights: str | None = None) -> Trust | None:
-    """The `Trust` in the folder of a network, or None where there is none.
+    """Load the `Trust` from the folder of a network; None if there is none.
 
-    `ValueError` if it belongs to other weights than those named, where some are named.
+    Raises `ValueError` if it belongs to other weights than `weights`, if given.
     """
     path = Path(folder) / TRUST_FILE
     if not path.exists():
@@ -231,7 +231,7 @@ def load_trust(folder: str | Path, weights: str | None = None) -> Trust | None:
         )
     if weights is not None and about.get("weights") != weights:
         raise ValueError(
-            f"{path} was fitted to other weights than those beside it: remove the file, or train again"
+            f"{path} was fitted to other weights than those in its folder: remove the file, or train again"
         )
     _check_tensors(path, tensors)
     groups = tensors["distances"].shape[1]
@@ -257,7 +257,7 @@ def _check_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         tensor, wanted = tensors.get(name), shapes.get(name)
         if tensor is None or wanted is None or tuple(tensor.shape) != tuple(wanted) or 0 in wanted:
             found = None if tensor is None else tuple(tensor.shape)
-            raise ValueError(f"{path}: {name!r} has the shape {found}, must have {wanted}")
+            raise ValueError(f"{path}: {name!r} has shape {found}, must be {wanted}")
         if (tensor.dtype == torch.bool) != (name == "answer_right") or not (
             tensor.dtype == torch.bool or tensor.is_floating_point()
         ):

@@ -1,9 +1,10 @@
-"""How unlike the training images an image is: the distance of its features from those of their classes.
+"""Out-of-distribution detection: the distance of image features from those of the training classes.
 
-Two groups of features: the colours of the image, and what the layers of the network see in it. A network
-that subtracts the mean colour, say, cannot tell a grey square from an empty slide; the colours can.
-Distances are those of Mahalanobis (Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution
-Samples and Adversarial Attacks, 2018), with the covariance shrunk as by Ledoit and Wolf (2004).
+There are two groups of features: the colours of the image, and the inputs of the layers of the network. For
+example, a network that subtracts the mean colour cannot tell a grey square from an empty slide, but the
+colours can. Distances are Mahalanobis distances (Lee et al., A Simple Unified Framework for Detecting
+Out-of-Distribution Samples and Adversarial Attacks, 2018), with the shrunk covariance of Ledoit and Wolf
+(2004).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,12 +28,12 @@ SMALLEST_CONTRAST = 0.5 / 255
 
 
 def describe_images(network: Network, images: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Logits and features of images (N, C, H, W), in one pass.
+    """Return logits and features of images (N, C, H, W), in one forward pass.
 
-    The features, float64 on the CPU, are (N, 2C): mean and logarithm of the deviation of each channel over
-    the pixels; and (N, D): mean and deviation of all maps that enter the convolutions of the network
-    (`nn.Conv2d`, `BesselConv2d`), where it has some. They do not change when the image is rotated, as far as
-    the network is equivariant, nor when batch normalisation is folded.
+    The features are float64 on the CPU. The first, (N, 2C), are mean and logarithm of the standard deviation
+    of each channel. The second, (N, D), are mean and standard deviation of all input maps of the convolutions
+    of the network (`nn.Conv2d`, `BesselConv2d`), if it has some. They are invariant to rotations, as far as
+    the network is equivariant, and to folding of batch normalisation.
     """
     maps: list[Tensor] = []
     with torch.no_grad(), _watched(network, maps):
@@ -72,12 +73,12 @@ def _watched(network: Network, maps: list[Tensor]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Likeness:
-    """What training images look like: a normal distribution for each class and group of features.
+    """Distribution of training images: a normal distribution for each class and group of features.
 
     Attributes:
-        means: (D,) of the features, for each group.
-        matrices: (D, d), which make the spread of (features - mean) within a class the identity.
-        centres: (classes, d) of the classes, after that.
+        means: means (D,) of the features, for each group.
+        matrices: whitening matrices (D, d) of (features - mean) within a class.
+        centres: whitened centres (classes, d) of the classes.
     """
 
     means: tuple[Tensor, ...]
@@ -85,15 +86,14 @@ class Likeness:
     centres: tuple[Tensor, ...]
 
     def distances(self, features: Sequence[Tensor]) -> Tensor:
-        """(N, groups): logarithm of the squared distance from the nearest class, relative to d.
+        """Return the logarithm (N, groups) of the squared distance from the nearest class, relative to d.
 
         `features` are those of `describe_images`, for the same network.
         """
         sizes, wanted = [group.shape[1] for group in features], [len(m) for m in self.means]
         if sizes != wanted:
             raise ValueError(
-                f"the images have features of {sizes} numbers: must be {wanted}, as for the network that "
-                "they were fitted to"
+                f"the images have features of {sizes} numbers: must be {wanted}, as for the fitted network"
             )
         found = []
         for group, mean, matrix, centres in zip(features, self.means, self.matrices, self.centres):
@@ -104,10 +104,10 @@ class Likeness:
 
 
 def fit_likeness(features: Sequence[Tensor], labels: Tensor) -> Likeness:
-    """The distributions of training images.
+    """Fit the distribution of training images.
 
     Args:
-        features: (N, D) for each group, of `describe_images`.
+        features: (N, D) for each group, from `describe_images`.
         labels: (N,) integers.
     """
     fitted = [_fit_group(group, labels) for group in features]

@@ -1,4 +1,4 @@
-"""Training and evaluation of any network on any batches, and the run folders they leave.
+"""Train, evaluate and predict with any network, and manage run folders.
 
 Needs the extra `train`: ``pip install 'besselnet[train]'``.
 """

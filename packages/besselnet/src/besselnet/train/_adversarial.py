@@ -1,4 +1,4 @@
-"""Adversarial training (Madry et al. 2018): the network learns from images that were moved against it."""
+"""Adversarial training (Madry et al. 2018)."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

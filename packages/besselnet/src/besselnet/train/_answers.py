@@ -1,4 +1,4 @@
-"""What a run says of a piece of a set of images: read it, then answer; in any process, on any machine."""
+"""Read and predict one piece of a set of images, in any process and on any machine."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -120,7 +120,7 @@ class ImageAnswers:
                 if all(isfinite(v) for v in answer.values() if isinstance(v, float)):
                     row = answer
                 else:
-                    error = "the network gives answers that are infinite or NaN"
+                    error = "the outputs of the network are infinite or NaN"
             rows.append({**nothing, "image": name, **row, "error": error})
         return Answer(unit, rows, [], {})
 
@@ -140,10 +140,12 @@ class ImageAnswers:
 
 
 def feature_columns(run: Run) -> tuple[str, ...]:
-    """The columns that `features` adds; refused for a network that does not name its last layer."""
+    """Return the columns of `features`; raise `ValueError` if the network does not define its last layer."""
     count = getattr(run.model, "num_features", None)
     if count is None or not hasattr(run.model, "get_classifier"):
-        raise ValueError(f"{run.folder}: its network does not say which of its layers is the last")
+        raise ValueError(
+            f"{run.folder}: its network does not define its last layer (get_classifier)"
+        )
     return tuple(f"feature_{number}" for number in range(count))
 
 

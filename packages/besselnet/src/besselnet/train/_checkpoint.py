@@ -1,9 +1,9 @@
 """The complete state of a training in one safetensors file, replaced atomically.
 
 Tensors (weights, moving average, best weights, optimiser moments) are stored by name; everything
-else (position, history) is JSON in the file's header. Reading it parses numbers and text and can
-never run code. The state of the random generators and of the sampler needs no bytes of its own:
-`fit` derives both from the seed and the position, which are stored.
+else (position, history) is JSON in the file header. Reading it only parses numbers and text, and never
+runs code. The states of the random generators and of the sampler are not stored: `fit` derives both
+from the seed and the position.
 """
 
 import json
@@ -64,7 +64,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         parse_json(header.get(key, "null"), f"{path}: {key!r}") for key in ("groups", "values")
     )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{path}: 'groups' must be a list of texts")
+        raise ValueError(f"{path}: 'groups' must be a list of strings")
     if not isinstance(values, dict):
         raise ValueError(f"{path}: 'values' must be an object")
     groups: dict[str, dict[str, Tensor]] = {group: {} for group in names}
@@ -86,7 +86,7 @@ def check_group(
 ) -> None:
     """Refuse a checkpoint that lacks a group of tensors, or has other names, shapes or types in it."""
     if group not in checkpoint.groups:
-        raise ValueError(f"{where}: has no tensors {group!r}")
+        raise ValueError(f"{where}: tensors {group!r} are missing")
     if wanted is None:
         return
     found, expected = (

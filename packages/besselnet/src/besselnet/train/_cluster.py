@@ -1,4 +1,4 @@
-"""Many pieces of images at once on a Ray cluster: a network in each worker, answers in order."""
+"""Predict on a Ray cluster: a network in each worker, results in order."""
 
 import os
 from collections import deque

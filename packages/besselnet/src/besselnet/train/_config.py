@@ -1,8 +1,8 @@
 """Typed configuration: dataclasses whose values come from Python, a TOML or JSON file, or `key=value`.
 
-Every section is a frozen dataclass that checks its own values. Unknown keys are refused with the
-nearest known one. A field that may be None is None by default, so that a TOML file, which has no
-null, can say everything by leaving a key out.
+Every section is a frozen dataclass that checks its own values. Unknown keys raise an error with the
+nearest known one. A field that can be None is None by default, so a TOML file, which has no null, leaves
+the key out.
 """
 
 import difflib
@@ -42,48 +42,57 @@ def _setting(default: Any, text: str) -> Any:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train: any module, any batches. The defaults are the paper's schedule."""
+    """Settings of training, for any module and any batches. The defaults are the schedule of the paper."""
 
-    epochs: int = _setting(50, "passes over the training images")
-    batch_size: int = _setting(64, "images in a batch, over all processes together")
-    accumulate: int = _setting(1, "batches whose gradients are averaged into one step")
+    epochs: int = _setting(50, "number of passes over the training images")
+    batch_size: int = _setting(64, "global batch size, over all processes")
+    accumulate: int = _setting(1, "number of batches for gradient accumulation")
     optimizer: Literal["adam", "adamw", "sgd"] = _setting("adam", "the optimiser")
-    learning_rate: float = _setting(1e-3, "the highest learning rate, reached after the warm-up")
-    momentum: float = _setting(0.9, "momentum of sgd")
-    weight_decay: float = _setting(0.0, "weight decay (decoupled for adamw)")
-    schedule: Literal["cosine", "constant"] = _setting("cosine", "after the warm-up")
-    warmup: float = _setting(0.2, "share of the steps in which the learning rate rises from 0")
-    clip_norm: float | None = _setting(None, "largest norm of the gradient; unset: no clipping")
-    label_smoothing: float = _setting(0.0, "share of each label spread over all classes")
+    learning_rate: float = _setting(1e-3, "maximum learning rate, reached after the warm-up")
+    momentum: float = _setting(0.9, "momentum of SGD")
+    weight_decay: float = _setting(0.0, "weight decay (decoupled for AdamW)")
+    schedule: Literal["cosine", "constant"] = _setting(
+        "cosine", "learning rate schedule after the warm-up"
+    )
+    warmup: float = _setting(0.2, "fraction of the steps in which the learning rate rises from 0")
+    clip_norm: float | None = _setting(None, "maximum gradient norm; unset: no clipping")
+    label_smoothing: float = _setting(
+        0.0, "label smoothing: fraction of each label spread over all classes"
+    )
     class_weights: Literal["balanced"] | tuple[float, ...] | None = _setting(
         None, '"balanced" (inverse class frequency), or one weight per class; unset: all equal'
     )
     adversarial: float | None = _setting(
         None,
-        "train on images changed by up to this much a pixel (0 to 1), where the loss is high; unset: off",
+        "adversarial training (PGD) with this maximum change of a pixel (0 to 1); unset: off",
     )
     ema_decay: float | None = _setting(
-        None, "decay of a moving average of the weights, used for evaluation and as the result"
+        None,
+        "decay of the exponential moving average of the weights (the final weights); unset: off",
     )
-    keep: Literal["last", "best"] = _setting("last", "weights to end with (best needs validation)")
+    keep: Literal["last", "best"] = _setting("last", "final weights (best needs validation images)")
     monitor: Literal["val_loss", "val_accuracy", "val_iou", "val_r2", "val_f1"] = _setting(
-        "val_loss", "what `keep` and `patience` look at: the loss, or the score of the task"
+        "val_loss", "metric for `keep` and `patience`: the loss, or the score of the task"
     )
     patience: int | None = _setting(
-        None, "stop after this many epochs without a better `monitor`; unset: never"
+        None, "early stopping after this many epochs without improvement of `monitor`; unset: off"
     )
-    seed: int = _setting(0, "fixes the first weights, the order of the images, dropout")
-    device: Literal["auto", "cpu", "cuda", "mps"] = _setting("auto", "where to compute")
-    devices: int = _setting(1, "processes (GPUs, or CPU processes) on each machine")
-    nodes: int = _setting(1, "machines")
+    seed: int = _setting(0, "random seed for initial weights, order of the images and dropout")
+    device: Literal["auto", "cpu", "cuda", "mps"] = _setting(
+        "auto", "device; auto is a GPU if available"
+    )
+    devices: int = _setting(1, "processes (GPUs, or CPU processes) per machine")
+    nodes: int = _setting(1, "number of machines")
     sync_norm: bool | None = _setting(
-        None, "batch normalisation over all processes; unset: if one has fewer than 16 images"
+        None, "synchronised batch normalisation; unset: if a process has fewer than 16 images"
     )
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = _setting("32-true", "arithmetic")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = _setting(
+        "32-true", "numerical precision"
+    )
     checkpoint_steps: int | None = _setting(
-        None, "save the state every so many steps, besides the end of each epoch"
+        None, "also save a checkpoint every this many steps; unset: only after each epoch"
     )
-    tensorboard: bool = _setting(False, "write TensorBoard files as well as metrics.csv")
+    tensorboard: bool = _setting(False, "write TensorBoard files in addition to metrics.csv")
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate", "devices", "nodes"):
@@ -113,32 +122,34 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which images, and how they are drawn and changed while training."""
+    """Settings of the images: source, splits, sampling and augmentation."""
 
     source: str = _setting("", "name of a data set, or path of a folder or file of images")
-    root: str | None = _setting(None, "folder for downloads; unset: the user's cache")
-    image_size: int | None = _setting(None, "resize images to this; unset: as they are, or chosen")
-    seed: int = _setting(0, "fixes the split into train, validation and test")
+    root: str | None = _setting(
+        None, "folder with published files; unset: the cache folder, with downloads"
+    )
+    image_size: int | None = _setting(None, "resize images to this size; unset: chosen, if needed")
+    seed: int = _setting(0, "random seed for the split into train, val and test")
     augment: tuple[AugmentName, ...] = _setting(
-        (), f"random changes of the training images: {', '.join(get_args(AugmentName))}"
+        (), f"augmentation of the training images: {', '.join(get_args(AugmentName))}"
     )
     interpolation: Literal["cubic", "bilinear", "nearest"] = _setting(
-        "cubic", "how rotated images are sampled, in training and in `evaluate --rotated`"
+        "cubic", "interpolation of rotated images, in training and in `evaluate --rotated`"
     )
-    border: Literal["zeros", "reflect"] = _setting("zeros", "what `augment` puts outside the frame")
-    balance: bool = _setting(False, "draw every class equally often")
-    folds: int | None = _setting(None, "cross-validation: parts that all images are divided into")
-    fold: int | None = _setting(None, "the part that this run tests on, from 1; unset: see `folds`")
+    border: Literal["zeros", "reflect"] = _setting("zeros", "pixels outside the frame in `augment`")
+    balance: bool = _setting(False, "sample every class equally often")
+    folds: int | None = _setting(None, "number of folds for cross-validation")
+    fold: int | None = _setting(None, "the fold that this run tests on, from 1; unset: all folds")
     patch: int | None = _setting(
         None,
-        "side of the patches that larger images with masks are trained on; unset: whole images",
+        "patch size for training on larger images with masks; unset: whole images",
     )
-    patches_per_image: int = _setting(1, "patches of every image in an epoch")
+    patches_per_image: int = _setting(1, "patches per image and epoch")
     task: Literal["classify", "segment", "regress", "multilabel"] | None = _setting(
-        None, "what the labels are, where they can be read in two ways, and must be; unset: found"
+        None, "kind of labels, required if ambiguous; unset: detected"
     )
     cache: Literal["always", "never"] | None = _setting(
-        None, "decoded images on disk, or in memory; unset: on disk if they fill the memory"
+        None, "keep decoded images on disk (always) or in memory (never); unset: by their size"
     )
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "options of the data set"}
@@ -159,12 +170,12 @@ class DataConfig:
         check_finite("options", self.options)
         for name in ("root", "image_size", "seed", "name_or_path", "cache"):
             if name in self.options:
-                raise ValueError(f"options.{name}: must not be among the options of a data set")
+                raise ValueError(f"options.{name}: must not be an option of a data set")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which network."""
+    """Settings of the network."""
 
     name: str = _setting("", "name of a registered network (see `besselnet.models.list_models`)")
     options: dict[str, Any] = field(
@@ -177,12 +188,12 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides the outcome of a run."""
+    """All settings of a run, which determine its result."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
-    format: int = _setting(RUN_FORMAT, "layout of the run folder; leave it alone")
+    format: int = _setting(RUN_FORMAT, "format of the run folder; do not change")
 
     def __post_init__(self) -> None:
         check_format("format", self.format)
@@ -200,17 +211,17 @@ def check_format(where: object, found: object, wanted: object = RUN_FORMAT) -> N
 def make_config(
     *values: RunConfig | Mapping[str, Any] | str | Path, settings: Iterable[str] = ()
 ) -> RunConfig:
-    """The configuration of a run from whatever says something about it, with every setting in it.
+    """Return the complete configuration of a run, merged from several sources.
 
-    What nothing says is as the model's own settings have it (`besselnet.models.model_info(name).training`),
-    else as in `TrainConfig`; all options of the model are written out, so that a default that a later
-    besselnet changes does not change the run. The model is the first of `besselnet.models.list_models()`
-    unless named; with `data.task="segment"`, the first that answers for each pixel.
+    Settings that are not given come from the model (`besselnet.models.model_info(name).training`), or from
+    `TrainConfig`. All options of the model are included, so a changed default in a later version does not
+    change the run. The default model is the first of `besselnet.models.list_models()`; with
+    `data.task="segment"`, the first for segmentation.
 
     Args:
-        values: configurations, nested mappings, TOML or JSON files; each goes over those before it. The
-            options of a model go when a later one names another model.
-        settings: assignments such as ``"train.epochs=5"``, over all of them.
+        values: configurations, nested mappings, TOML or JSON files; later ones override earlier ones. Model
+            options are dropped if a later value selects another model.
+        settings: assignments such as ``"train.epochs=5"``, which override all of them.
 
     >>> config = make_config({"data": {"source": "photos"}}, settings=["train.epochs=5"])
     >>> config.model.name, config.train.epochs
@@ -229,14 +240,16 @@ def default_model(task: Task | None) -> str:
     answers = "pixels" if task == "segment" else "image"
     found = [name for name in list_models() if model_info(name).answers == answers]
     if not found:
-        raise ValueError("model.name='': must be given, since no network answers for each pixel")
+        raise ValueError(
+            "model.name='': must be given, because no network is registered for segmentation"
+        )
     return found[0]
 
 
 def merge_settings(
     *values: RunConfig | Mapping[str, Any] | str | Path, settings: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """What the arguments of `make_config` say, and nothing else: nested settings, not yet checked."""
+    """Merge the arguments of `make_config` to nested settings, without defaults and checks."""
     merged: dict[str, Any] = {}
     for layer in (*values, override({}, settings)):
         if isinstance(layer, RunConfig):
@@ -267,7 +280,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The config as nested dicts of JSON values; `from_dict(type(config), ...)` undoes it."""
+    """Convert a config to nested dicts of JSON values, the inverse of `from_dict(type(config), ...)`."""
     return _plain(asdict(config))
 
 
@@ -284,7 +297,7 @@ def from_dict(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
     for key, value in values.items():
         if key not in hints:
             close = difflib.get_close_matches(key, hints, n=1)
-            known = f"known are {', '.join(sorted(hints))}"
+            known = f"must be one of {', '.join(sorted(hints))}"
             hint = f"did you mean {where + close[0]!r}?" if close else known
             raise ValueError(f"unknown setting {where + key!r}: {hint}")
         checked[key] = _convert(value, hints[key], where + key)
@@ -295,7 +308,7 @@ def from_dict(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """The mapping in a TOML or JSON file, not yet checked."""
+    """Read a TOML or JSON file, without checks."""
     path = Path(path)
     if path.suffix not in (".toml", ".json"):
         raise ValueError(f"config file must end in .toml or .json, got {str(path)!r}")
@@ -307,15 +320,15 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """`values` with each `a.b=value` set. The value is read as TOML; a bare word is a string.
+    """Return `values` with each `a.b=value` set. The value is parsed as TOML; a bare word is a string.
 
-    `none` unsets. The result is not checked; `from_dict` does that.
+    `none` unsets a value. The result is not checked; `from_dict` does that.
     """
     result = _plain(values)
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not all(key.split(".")):
-            raise ValueError(f"setting must look like section.key=value, got {assignment!r}")
+            raise ValueError(f"setting must be of the form section.key=value, got {assignment!r}")
         *sections, last = key.strip().split(".")
         table = result
         for section in sections:
@@ -333,7 +346,7 @@ def config_hash(config: Any) -> str:
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
-    """The settings in which two configs, as dicts, differ: `["train.epochs: 50 -> 60", ...]`."""
+    """List the differences of two configs, given as dicts: `["train.epochs: 50 -> 60", ...]`."""
     changes = []
     for key in sorted({*old, *new}):
         before, after = old.get(key), new.get(key)
@@ -345,9 +358,9 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], where: str 
 
 
 def describe_settings(config: Any = None, where: str = "") -> list[tuple[str, str, str]]:
-    """(key, value, meaning) of every setting of `config`, in the order of definition.
+    """Return (key, value, description) of every setting of `config`, in the order of definition.
 
-    By default the settings of `make_config()`: what a run gets that is told nothing.
+    The default `config` is `make_config()`.
     """
     config = config or make_config()
     rows: list[tuple[str, str, str]] = []
@@ -410,6 +423,6 @@ def _in_words(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(repr(argument) for argument in arguments)
     if origin is tuple:
-        return f"a list of {_in_words(arguments[0])}"
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+        return f"a list, each item {_in_words(arguments[0])}"
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
     return "unset" if hint is type(None) else names.get(hint, "a section of settings")

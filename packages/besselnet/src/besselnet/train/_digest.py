@@ -1,4 +1,4 @@
-"""What the images of a training are, in a few bytes for each: so that resuming notices other images."""
+"""A digest of the training images, so that resuming detects changed images."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from besselnet.data import Splits, row_hashes
 
 @dataclass(frozen=True)
 class ImagesDigest:
-    """What `digest_images` makes of images.
+    """Result of `digest_images`.
 
     Attributes:
-        about: shape (C, H, W), type and classes of the images: JSON values.
+        about: shape (C, H, W), dtype and classes of the images, as JSON values.
         tensors: ``"PART/pixels"`` and ``"PART/labels"``, (N,) int64: a hash and the class of each image, or a
-            hash of its other labels. `about` has the task where they are not classes.
+            hash of its other labels. `about` has the task if they are not classes.
     """
 
     about: dict[str, Any]
@@ -26,7 +26,7 @@ class ImagesDigest:
 
 
 def digest_images(splits: Splits) -> ImagesDigest:
-    """The digest of all parts, in the order of the images."""
+    """Return the digest of all splits, in the order of the images."""
     images = splits.train.images
     about = {
         "shape": list(images.shape[1:]),

@@ -1,4 +1,4 @@
-"""What a result was made with: versions, source, kind of machine, commit. Never who or where."""
+"""The environment of a result: versions, source, kind of machine and commit, without names."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "torchmetrics", "safe
 
 
 def describe_environment() -> dict[str, Any]:
-    """JSON values about the software and the machine, without host or user names."""
+    """Describe the software and the machine as JSON values, without host or user names."""
     return {
         "versions": {
             "besselnet": besselnet.__version__,
@@ -39,7 +39,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def source_digest(folder: Path) -> str:
-    """A digest of all Python files in the folder: another for any other code, committed or not."""
+    """Return a digest of all Python files in the folder, which changes with any code."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         content = path.read_bytes()

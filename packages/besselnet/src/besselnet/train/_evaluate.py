@@ -1,4 +1,4 @@
-"""How good a network is, on images as they are; and what rotating the images changes."""
+"""Evaluate a network on upright and on rotated images."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ MOST_ANGLES = 3600
 
 
 class NonFiniteLoss(ValueError):
-    """The loss is infinite or not a number. In training, the weights have not taken that step."""
+    """The loss is infinite or NaN. In training, the weights were not updated by that step."""
 
 
 @overload
@@ -59,20 +59,22 @@ def evaluate(
     metrics: "Mapping[str, Metric] | None" = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Result:
-    """Evaluate `model` on all of `batches` in eval mode, and leave its mode as it was.
+    """Evaluate `model` on all of `batches` in eval mode; its mode is restored afterwards.
 
-    With several processes each takes its share of the batches; the result is that of all.
+    With several processes, each evaluates its part of the batches, and the result is that of all.
 
     Args:
-        task: what the network answers: `Segment(classes)`, say. Unset: classes.
-        metrics: further torchmetrics, updated with (outputs, labels).
-        autocast: context of the forward pass, such as `fabric.autocast`.
+        model: the network.
+        batches: iterable of (images, labels).
+        task: the task, such as `Segment(classes)`. Default: classification.
+        metrics: additional torchmetrics, updated with (outputs, labels).
+        autocast: context manager of the forward pass, such as `fabric.autocast`.
 
     Returns:
         `Evaluation` for classes, `MaskEvaluation`, `ValueEvaluation` or `LabelsEvaluation`.
 
     Raises:
-        NonFiniteLoss: the network gives logits that are infinite or NaN.
+        NonFiniteLoss: if logits are infinite or NaN.
     """
     from torchmetrics import MeanMetric, SumMetric
 
@@ -101,7 +103,7 @@ def evaluate(
             for metric in extra.values():
                 metric.update(outputs, labels)
     if meter is None:
-        raise ValueError("cannot evaluate on no batches at all")
+        raise ValueError("batches is empty: must have at least one batch")
     mean = loss.compute().item()
     if not math.isfinite(mean):
         raise not_finite()
@@ -137,24 +139,23 @@ def with_objects(
 def not_finite() -> NonFiniteLoss:
     """What to say of a network that gives no numbers."""
     return NonFiniteLoss(
-        "the network gives logits that are infinite or NaN for some of the images: look at its weights "
-        "and at the images"
+        "the logits of the network are infinite or NaN for some images: check its weights and the images"
     )
 
 
 @dataclass(frozen=True)
 class RotatedEvaluation:
-    """Result of `evaluate_rotated`: one entry per angle, and what they come to.
+    """Result of `evaluate_rotated`, with one entry per angle.
 
     Attributes:
-        angles: degrees, counter-clockwise; the first is 0.
-        scores: the score at each angle; for classes the accuracy, the share of right answers.
-        agreement: the score at each angle if the answers for the upright images are taken for the truth; for
-            classes the share of images given the same class as upright.
-        drift: mean length of the change of the outputs against upright, divided by the mean length
-            of the upright outputs (of logits, both after subtracting the mean over classes, which
-            classification ignores), at each angle.
-        border: what the images had in their corners: "disc", "reflect" or "black".
+        angles: angles in degrees, counter-clockwise; the first is 0.
+        scores: the score at each angle; for classes, the accuracy.
+        agreement: the score at each angle with the predictions for the upright images as ground truth; for
+            classes, the fraction of images with the same prediction.
+        drift: mean norm of the change of the outputs at each angle, divided by the mean norm of the upright
+            outputs (for logits, both after subtracting the mean over classes, which does not affect the
+            prediction).
+        border: content of the corners: "disc", "reflect" or "black".
         score: name of the score.
     """
 
@@ -167,15 +168,15 @@ class RotatedEvaluation:
 
     @property
     def accuracy(self) -> tuple[float, ...]:
-        """The scores, where they are the accuracy."""
+        """The scores, if they are the accuracy."""
         if self.score != "accuracy":
             raise AttributeError(
-                f"there is no accuracy: the scores are {self.score!r}, in `scores`"
+                f"accuracy is not available: the score is {self.score!r}, see `scores`"
             )
         return self.scores
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values: the summary, then the curves."""
+        """Convert to JSON values: the summary, then the curves."""
         return {
             "border": self.border,
             f"upright_{self.score}": self.scores[0],
@@ -203,17 +204,19 @@ def evaluate_rotated(
     """Evaluate `model` on every image rotated by each of `angles` angles, equally spaced from 0.
 
     Args:
-        angles: how many, 2 to 3600.
-        border: "disc" measures the network and not the border: all copies, also the upright one, are
-            seen through the inscribed disc, which every angle shows; its edge is two pixels soft.
-            "reflect" mirrors the images at their edges; "black" leaves black corners.
-        interpolation: how rotated images are sampled, see `besselnet.functional.rotate_images`.
-        colour: (C,) for the pixels outside the disc. Unset, it is the mean over all images of what
-            the disc hides, for which the batches are read once more.
-        task: as for `evaluate`; masks are for `besselnet.masks.mask_agreement`.
+        model: the network.
+        batches: iterable of (images, labels).
+        angles: number of angles, 2 to 3600.
+        border: with "disc", all copies, including the upright one, show only the inscribed disc, which is
+            visible at every angle. So the corners do not affect the result. The edge of the disc fades over
+            two pixels. "reflect" mirrors the images at their edges; "black" leaves black corners.
+        interpolation: interpolation of rotated images, see `besselnet.functional.rotate_images`.
+        colour: colour (C,) of the pixels outside the disc. Default: the mean over all images of the hidden
+            pixels, which requires a second pass over the batches.
+        task: as for `evaluate`; for masks, use `besselnet.masks.mask_agreement`.
 
     Raises:
-        NonFiniteLoss: the network gives logits that are infinite or NaN.
+        NonFiniteLoss: if logits are infinite or NaN.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
     check_choice("border", border, VIEWS)
@@ -223,7 +226,7 @@ def evaluate_rotated(
     if border == "disc" and colour is None:
         if iter(batches) is batches:
             raise ValueError(
-                "batches is an iterator: must be readable twice for border='disc', as a list is, "
+                "batches is an iterator: must be readable twice (such as a list) for border='disc', "
                 "unless colour is given"
             )
         colour = hidden_colour(batches)
@@ -248,7 +251,7 @@ def evaluate_rotated(
                 agree[i] += task.tally(outputs, answers).cpu()
                 moved[i] += (outputs - upright).flatten(1).norm(dim=1).sum().item()
     if not images_seen:
-        raise ValueError("cannot evaluate on no batches at all")
+        raise ValueError("batches is empty: must have at least one batch")
     if not (math.isfinite(length) and bool(moved.isfinite().all())):
         raise not_finite()
     return RotatedEvaluation(

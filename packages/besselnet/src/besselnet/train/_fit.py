@@ -1,9 +1,9 @@
 """The training loop, for any network, any task and any batches.
 
 Everything random is a function of the seed and the position (epoch, batch), and the learning rate
-is a function of the step. So weights, optimiser moments and position are the whole state, and a
-training that is stopped at any moment and resumed ends with the very weights of an uninterrupted
-one (on the same number of the same processors).
+is a function of the step. So weights, optimiser moments and position are the whole state. A training
+that is stopped at any moment and resumed ends with bit-identical weights (on the same number of the
+same processors).
 """
 
 import logging
@@ -62,7 +62,7 @@ _VALUES: dict[str, tuple[Any, str]] = {
 _DIGEST: dict[str, tuple[Any, str]] = {
     "images": _OBJECT,
     **dict.fromkeys(("images.shape", "images.classes"), _LIST),
-    "images.type": (str, "a text"),
+    "images.type": (str, "a string"),
 }
 
 
@@ -81,43 +81,43 @@ def fit(
     task: LearningTask | None = None,
     quiet: bool = False,
 ) -> History:
-    """Train `model` in place and leave it with the weights that `config.keep` names.
+    """Train `model` in place and return the history; the final weights are those of `config.keep`.
 
     Args:
-        model: any module that maps images to logits (N, K), or to what its `task` asks for.
-        train_batches: any iterable of (images, labels) with a length. To resume exactly, its order
-            may depend on `set_epoch` and on the global random generators, on nothing else.
+        model: any module that maps images to logits (N, K), or to the outputs of its `task`.
+        train_batches: any iterable of (images, labels) with a length. For exact resuming, its order
+            must depend only on `set_epoch` and on the global random generators.
         val_batches: evaluated after each epoch; None for no validation.
-        config: see `TrainConfig`. Its `batch_size` is for whoever builds the batches. With `adversarial`,
-            images must lie in [0, 1].
-        folder: gets the checkpoint, metrics.csv, log.txt; None writes nothing. One process at a time.
-        resume: continue from the checkpoint in `folder`, or from the start if there is none yet.
-        fabric: the processes to train on, from `launch`, needed for more than one: each must then
-            be given its own share of the same batches.
-        labels: all training labels, needed for `class_weights="balanced"`.
-        digest: what the images are (`digest_images`): kept in the checkpoint, and resuming with other
-            images is refused. Without it, other images of the same number go unnoticed.
-        metrics: further torchmetrics for the validation, by the name of their column.
-        task: what the labels are: `Segment(classes)`, say. Unset: classes.
+        config: see `TrainConfig`. `batch_size` is not used here, only where the batches are built. With
+            `adversarial`, images must be in [0, 1].
+        folder: folder for checkpoint, metrics.csv and log.txt; None writes nothing. One process at a time.
+        resume: continue from the checkpoint in `folder`, or start from the beginning if there is none.
+        fabric: the processes to train on, from `launch`; required for more than one process. Each process
+            must get its own part of the same batches.
+        labels: all training labels, required for `class_weights="balanced"`.
+        digest: digest of the images (`digest_images`), stored in the checkpoint; resuming with other images
+            raises an error. Without it, changed images are not detected if their number is the same.
+        metrics: additional torchmetrics for the validation, by column name.
+        task: the task, such as `Segment(classes)`. Default: classification.
         quiet: print nothing.
 
     Raises:
         Busy: if another process is training in `folder` (`besselnet.locking`).
-        NonFiniteLoss: of training, naming the step and the batch, or of validation, naming the epoch.
-        Interrupted: after Ctrl-C or SIGTERM, when the state has been saved.
+        NonFiniteLoss: in training, with the step and the batch, or in validation, with the epoch.
+        Interrupted: after Ctrl-C or SIGTERM, once the state is saved.
     """
     if fabric is None:
         if config.devices * config.nodes > 1:
             raise ValueError(
-                f"devices={config.devices} and nodes={config.nodes} ask for several processes: "
-                "call launch(config) first, give each process its share of the batches, and "
+                f"devices={config.devices} and nodes={config.nodes} require several processes: "
+                "call launch(config) first, give each process its part of the batches, and "
                 "pass fabric=..."
             )
         fabric = launch(config)
     if not len(train_batches):
         raise ValueError("train_batches is empty")
     if val_batches is None and (config.keep == "best" or config.patience is not None):
-        raise ValueError("keep='best' and patience need validation batches, got None")
+        raise ValueError("keep='best' and patience require validation batches, got None")
     task = task or Classify()
     monitors = ("val_loss", f"val_{task.score}")
     if config.monitor not in monitors:
@@ -275,7 +275,7 @@ class _Training:
                 images, labels = pick(index) if pick else next(iterator)
             except (StopIteration, IndexError):
                 raise ValueError(
-                    f"train_batches has length {len(batches)} but gave {index} batches"
+                    f"train_batches has length {len(batches)} but yielded {index} batches"
                 ) from None
             if index >= first:
                 yield index, images, labels
@@ -289,10 +289,10 @@ class _Training:
     def _not_finite(self, loss: float, index: int, images: Tensor) -> NonFiniteLoss:
         seen = images.detach().float()
         cause = (
-            f"the images of this batch lie between {seen.min().item():.3g} and "
+            f"the images of this batch are between {seen.min().item():.3g} and "
             f"{seen.max().item():.3g}: {self._remedy()}"
             if bool(torch.isfinite(seen).all())
-            else "the images of this batch hold values that are not finite: look at the data"
+            else "the images of this batch have values that are not finite: check the data"
         )
         return NonFiniteLoss(
             f"the loss is {loss} at step {self.history.step} (epoch "
@@ -393,7 +393,7 @@ class _Training:
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"{error.strerror}; the last good state is kept: make room, then resume",
+                f"{error.strerror}; the last good checkpoint is kept: free some space, then resume",
                 str(self.folder / CHECKPOINT_NAME),
             ) from error
 
@@ -445,7 +445,7 @@ class _Training:
             # Of an earlier version, or of a call without a digest. The next checkpoint has one.
             if self.folder is not None:
                 logging.getLogger(__name__).warning(
-                    "%s does not say what its images were: whether they have changed is not known",
+                    "%s has no digest of its images: changed images cannot be detected",
                     where,
                 )
             return

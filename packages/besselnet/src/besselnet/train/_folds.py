@@ -1,7 +1,7 @@
 """k-fold cross-validation: every image is tested once, by a network that was not trained on it.
 
 fold-1/, fold-2/, ...   the run folder of each fold
-folds.json              the accuracies and what they come to (`CrossValidation.to_dict`)
+folds.json              the accuracies and their summary (`CrossValidation.to_dict`)
 folds.png
 """
 
@@ -34,7 +34,7 @@ class CrossValidation:
     """Result of `train_folds`.
 
     Attributes:
-        right, images: right answers and tested images of each fold.
+        right, images: number of correct predictions and of tested images of each fold.
     """
 
     right: tuple[int, ...]
@@ -42,12 +42,12 @@ class CrossValidation:
 
     @property
     def accuracies(self) -> tuple[float, ...]:
-        """Of each fold."""
+        """Accuracy of each fold."""
         return tuple(right / images for right, images in zip(self.right, self.images))
 
     @property
     def accuracy(self) -> float:
-        """Share of all tested images that were answered right."""
+        """Accuracy over all tested images."""
         return sum(self.right) / sum(self.images)
 
     @property
@@ -61,7 +61,7 @@ class CrossValidation:
         return wilson_interval(sum(self.right), sum(self.images))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Convert to JSON values."""
         return {
             "folds": len(self.images),
             "images": sum(self.images),
@@ -75,7 +75,7 @@ class CrossValidation:
 
 
 def wilson_interval(right: int, total: int) -> tuple[float, float]:
-    """Wilson's 95% confidence interval of a probability that came true `right` times of `total`."""
+    """Return Wilson's 95% confidence interval of a probability, for `right` successes out of `total`."""
     z = _TWO_SIDED_95
     share, weight = right / total, z * z / total
     middle = (share + weight / 2) / (1 + weight)
@@ -92,23 +92,23 @@ def train_folds(
     resume: bool = False,
     quiet: bool = False,
 ) -> CrossValidation:
-    """Train a network for each of `config.data.folds` folds, each in a run folder of its own.
+    """Cross-validate: train a network for each of `config.data.folds` folds, in its own run folder.
 
-    All images (train, validation and test together) are divided anew. Each fold is a run as any other:
+    All images (train, validation and test together) are split into folds. Each fold is an ordinary run:
     ``besselnet evaluate FOLDER/fold-2`` tests it on its own test images.
 
     Args:
         config: as for `train_run`, with `data.folds`.
-        folder: new, or that of an earlier call with the same `config` if `resume`.
-        images: all images, divided in any way; those that `config.data` names are then not loaded.
-        resume: continue where an earlier call stopped. Finished folds are kept.
+        folder: a new folder, or with `resume` that of an earlier call with the same `config`.
+        images: all images, in any splits. Default: loaded from `config.data`.
+        resume: continue an interrupted call. Finished folds are kept.
 
     Raises:
-        Busy: if another process is filling `folder` (`besselnet.locking`).
+        Busy: if another process is writing to `folder` (`besselnet.locking`).
     """
     folder = Path(folder)
     if config.train.devices * config.train.nodes > 1 or "TORCHELASTIC_RUN_ID" in os.environ:
-        raise ValueError("folds train in one process: leave out devices, nodes and torchrun")
+        raise ValueError("folds train in one process: do not use devices, nodes or torchrun")
     if images is None:
         check_source(config.data)
     with hold_folder(folder):
@@ -138,6 +138,6 @@ def train_folds(
 
 
 def read_folds_config(folder: str | Path) -> RunConfig:
-    """The configuration of the folds in a folder, as `train_folds` was given it."""
+    """Return the configuration of the folds in a folder, as passed to `train_folds`."""
     config = read_run_config(fold_folder(Path(folder), 1))
     return replace(config, data=replace(config.data, fold=None))

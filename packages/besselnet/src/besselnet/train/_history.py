@@ -1,4 +1,4 @@
-"""Where a training stands and how it went."""
+"""Position and history of a training."""
 
 import csv
 import io
@@ -15,17 +15,17 @@ from besselnet.untrusted import check_keys, reading
 
 @dataclass
 class History:
-    """Where a training stands and how it went; everything in it is a JSON value.
+    """Position and history of a training, as JSON values.
 
     Attributes:
         rows: one dict per finished epoch, as in `metrics.csv`; a metric that is not finite is None.
         epoch, batch: position of the next batch.
-        step: optimiser steps taken.
-        sums: loss, weight of the loss, tally of the score (`LearningTask.tally`; for classes the right
-            answers), images and seconds in the current epoch.
+        step: number of optimiser steps.
+        sums: loss, weight of the loss, tally of the score (`LearningTask.tally`; for classes, the correct
+            predictions), images and seconds in the current epoch.
         best: best value of the monitored quantity; None before the first epoch.
-        epochs_since_best: for early stopping.
-        finished: whether training has come to its end.
+        epochs_since_best: epochs since the best value, for early stopping.
+        finished: whether training has finished.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Many pieces of images at once on one machine: worker processes read, and on CPUs answer, ahead."""
+"""Predict in parallel on one machine: worker processes read and, on CPUs, predict ahead."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def default_workers(images: int | None) -> int:
-    """How many worker processes so many images are worth; None: it is not known how many there are."""
+    """Return the default number of worker processes for a number of images; None if it is unknown."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:
@@ -96,6 +96,6 @@ def _without_loss(results: Iterator[Any]) -> Iterator[Any]:
             if "DataLoader worker" not in str(error):
                 raise
             raise ValueError(
-                "a worker process was killed, perhaps for want of memory: take fewer workers "
+                "a worker process was killed, perhaps because of too little memory: use fewer workers "
                 "(command line: --workers)"
             ) from error

@@ -40,7 +40,7 @@ class CrossEntropy:
         ignored: int = -100,
     ) -> None:
         if weights == "balanced" and labels is None:
-            raise ValueError("class_weights='balanced' needs the training labels, got None")
+            raise ValueError("class_weights='balanced' requires the training labels, got None")
         self._wanted, self._labels = weights, labels
         self._label_smoothing, self._ignored = label_smoothing, ignored
         self._weights: Tensor | None = None
@@ -151,5 +151,5 @@ def _check_shape(outputs: Tensor, wanted: Sequence[int], labels: str) -> None:
     """Refuse outputs that torch would stretch over the labels, or compare with others."""
     if tuple(outputs.shape) != tuple(wanted):
         raise ValueError(
-            f"the network gives outputs {tuple(outputs.shape)}: must be {tuple(wanted)} for these {labels}"
+            f"the network returns outputs {tuple(outputs.shape)}: must be {tuple(wanted)} for these {labels}"
         )

@@ -1,4 +1,4 @@
-"""Metrics that torchmetrics does not have, for whoever evaluates in batches and processes."""
+"""Additional torchmetrics."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from torchmetrics import Metric
 
 
 class EquivarianceError(Metric):
-    """Error of outputs (N, K) over everything seen, across batches and processes.
+    """Equivariance error of outputs (N, K), accumulated over batches and processes.
 
     ``update`` takes the output for a batch and the output for the same batch rotated. The value is the
     relative error of :func:`equivariance_error` for outputs: the norm of their difference over the norm
-    of the output's variation among images. Keyword arguments are those of every torchmetrics metric.
+    of the variation of the output between images. Keyword arguments are those of every torchmetrics metric.
 
     >>> metric = EquivarianceError()
     >>> metric.update(torch.tensor([[3.0, 1.0], [5.0, 1.0]]), torch.tensor([[3.2, 1.0], [5.2, 1.0]]))

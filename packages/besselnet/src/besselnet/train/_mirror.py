@@ -1,9 +1,9 @@
-"""Whether mirror images stay in their class, found out by a trial.
+"""The mirror trial: find out whether mirror images stay in their class.
 
-Mirrored copies are worth several points of accuracy where handedness means nothing, as in tissue or
-satellite images, and ruin classes that differ in nothing else, as clockwise and anti-clockwise spirals do.
-A network that has seen no mirrored image tells which it is: its answers for mirrored images that it has not
-been trained on are as good as for the images themselves, or they are not.
+Mirrored copies improve accuracy by several points if handedness does not matter, as in tissue or satellite
+images. They ruin classes that differ only in handedness, such as clockwise and anti-clockwise spirals. A
+network trained without mirrored images shows which is the case: its predictions for mirrored test images are
+either as good as for the images themselves, or worse.
 """
 
 import math
@@ -33,9 +33,9 @@ class MirrorTrial:
     """Result of `try_mirror_images`.
 
     Attributes:
-        images: how many were asked about.
+        images: number of tested images.
         accuracy, mirrored_accuracy: on these images, and on their mirror images.
-        same: whether mirror images stay in their class, as far as the trial can tell.
+        same: whether mirror images stay in their class, according to the trial.
     """
 
     images: int
@@ -52,15 +52,15 @@ class MirrorTrial:
 def try_mirror_images(
     config: RunConfig, images: Splits, *, quiet: bool = False
 ) -> MirrorTrial | None:
-    """Train on three quarters of the training images, at most 2 000 steps, and mirror the other quarter.
+    """Train on three quarters of the training images, at most 2 000 steps, and test the mirrored rest.
 
-    Mirror images count as staying in their class unless fewer of them get the right answer than chance
-    explains (one-sided sign test on the images whose answers differ, p < 0.1). Only training images are
-    looked at. None with fewer than 50 images to ask about, where the network has learned nothing, and for
-    other labels than classes.
+    Mirror images stay in their class unless significantly fewer of them are classified correctly (one-sided
+    sign test on the images whose predictions differ, p < 0.1). Only training images are used. Returns None
+    with fewer than 50 test images, if the network has learned nothing, and for other tasks than
+    classification.
 
     Args:
-        config: of the training that is to come; mirrored copies are left out of its augmentation.
+        config: configuration of the planned training; its augmentation is used without mirrored copies.
         images: its images.
         quiet: print nothing.
     """
@@ -85,7 +85,7 @@ def try_mirror_images(
         adversarial=None,
     )
     if not quiet:
-        print("trial: do mirror images stay in their class? (data.augment=... decides without)")
+        print("trial: do mirror images stay in their class? (data.augment=... skips it)")
     model = build_model(config, train.channels, len(train.classes), train.image_size[0])
     with torch.random.fork_rng():
         fit(model, batches, None, settings, quiet=quiet)

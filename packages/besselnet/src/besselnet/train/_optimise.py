@@ -1,4 +1,4 @@
-"""What one step of training needs: optimiser, learning rate, and the average of the weights."""
+"""Optimiser, learning rate schedule and moving average of the weights."""
 
 import copy
 import math

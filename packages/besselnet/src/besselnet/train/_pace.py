@@ -1,4 +1,4 @@
-"""How long a training takes, from a few steps of a copy of the network."""
+"""Estimate the training time from a few steps of a copy of the network."""
 
 import copy
 import time

@@ -1,4 +1,4 @@
-"""What a finished run says of new image files: a class, values, several labels, or masks."""
+"""Predict new image files with a finished run: classes, values, several labels or masks."""
 
 import warnings
 from collections.abc import Iterable, Iterator
@@ -25,12 +25,12 @@ def predict(
     coverage: float | None = None,
     error_rate: float | None = None,
 ) -> Iterator[Prediction]:
-    """Yield one `Prediction` for each image file, in order; folders stand for the files in them.
+    """Yield one `Prediction` per image file, in order; folders stand for the files in them.
 
-    Only one batch of images is in memory at a time. A file that cannot be read, or for which the network
-    gives no probabilities, gives a prediction with `error` set, and the work goes on. `max_pixels`: an image
-    with more cannot be read; unset: as in the training, or 50 million. `coverage` and `error_rate`: what sure
-    answers and sets promise, see `besselnet.robust.Limits`; unset: 95%, and what can be promised.
+    Only one batch of images is in memory at a time. If a file cannot be read, or its outputs are not finite,
+    the prediction has `error` set, and the next file follows. Images of more than `max_pixels` pixels are not
+    read. Default: as in training, or 50 million. `coverage` and `error_rate` are the guarantees for sets and
+    sure predictions, see `besselnet.robust.Limits`. Default: 95%, and the best error rate of `Trust.limits`.
     """
     _check_task(run, "classify")
     wanted: dict[str, Any] = {"coverage": coverage, "error_rate": error_rate}
@@ -52,19 +52,20 @@ def predict_rows(
     coverage: float | None = None,
     error_rate: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A row for each image, in order, for runs that answer for whole images.
+    """Yield one row per image, in order, for runs with one prediction per image.
 
-    A row has ``"image"``, ``"error"`` (None, or why there is no answer) and `Run.columns` (None with an
-    error): those of the task, and for classes ``"sure"`` ("yes", "unsure" or "unlike") and ``"set"`` (the
-    classes that the image may have, with semicolons between them), where the run has a `Run.trust`. Files are
-    read, and answers called sure, as by `predict`.
+    A row has ``"image"``, ``"error"`` (None, or the reason) and `Run.columns` (None with an error). These are
+    the columns of the task. For classes, if the run has a `Run.trust`, they include ``"sure"`` ("yes",
+    "unsure" or "unlike") and ``"set"`` (the plausible classes, separated by semicolons). Files are read as in
+    `predict`.
 
     Args:
+        run: the run.
         paths: image files, folders, and all other sources of `besselnet.data.open_sources`.
-        batch_size: images that the network takes at once.
+        batch_size: images per batch.
         max_pixels, coverage, error_rate: as in `predict`.
-        features: with columns ``feature_0``, ..., what the last layer of the network takes.
-        workers: processes that read, and on CPUs answer, ahead; 0: none.
+        features: add columns ``feature_0``, ...: the input of the last layer (embeddings).
+        workers: worker processes that read and, on CPUs, predict ahead; 0 for none.
     """
     _check_task(run, "classify", "regress", "multilabel")
     check_count("batch_size", batch_size)
@@ -90,12 +91,11 @@ def predict_masks(
     max_pixels: int | None = None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Write the masks of image files into `folder`, and yield a row for each.
+    """Write the masks of image files to `folder`, and yield one row per image.
 
-    The images have the pixels of their files: unlike labels, masks are not made of resized images. Large ones
-    are predicted by tiles. `options` are those of `besselnet.masks.predict_files`: `tile`, `margin`,
-    `overlays`, `probabilities`, `instances`, `least_area`, `raw_csv`, `progress`. `max_pixels` as in
-    `predict`.
+    Images are not resized, unlike for other tasks. Large images are predicted by tiles. `options` are those
+    of `besselnet.masks.predict_files`: `tile`, `margin`, `overlays`, `probabilities`, `instances`,
+    `least_area`, `raw_csv`, `progress`. `max_pixels` is as in `predict`.
     """
     _check_task(run, "segment")
     warn_of_size(run)
@@ -118,8 +118,8 @@ def warn_of_size(run: Run, stacklevel: int = 3) -> None:
     size = run.config.data.image_size
     if size is not None:
         warnings.warn(
-            f"the network was trained on images resized to {size} pixels, and these are not resized: "
-            "their objects should be as large",
+            f"the network was trained on images resized to {size} pixels, but these are not resized: "
+            "their objects should have the same size in pixels",
             stacklevel=stacklevel,
         )
 

@@ -1,4 +1,4 @@
-"""What a training would do, and how long it would take, before anything is trained."""
+"""Preview a training: its settings and the estimated time."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -20,14 +20,14 @@ from besselnet.train._tasks import task_of
 
 @dataclass(frozen=True)
 class Preview:
-    """What `besselnet train` would do with images.
+    """Preview of `besselnet train`; from `preview_run`.
 
     Attributes:
-        config: the settings that the images and the user choose.
-        images: as they would be divided and brought to one size.
-        reason: what was chosen from the images and why, in one line.
-        parameters: of the network.
-        steps: what would be done and how long that takes on this machine, a line each.
+        config: the settings, chosen from the images or by the user.
+        images: the images after splitting and resizing.
+        reason: the chosen settings and the reasons, in one line.
+        parameters: number of parameters of the network.
+        steps: the steps with estimated times on this machine, one line each.
     """
 
     config: RunConfig
@@ -42,10 +42,10 @@ def preview_run(
     settings: Iterable[str] = (),
     images: Splits | None = None,
 ) -> Preview:
-    """Look at images as `besselnet train` does, and time two steps of a network that is then forgotten.
+    """Load images like `besselnet train`, choose the settings, and time two training steps.
 
-    The arguments are those of `recommend_config`. Nothing is written. Of several processes that the settings
-    ask for, one is timed.
+    The arguments are those of `recommend_config`. Nothing is written. If the settings require several
+    processes, one is timed.
     """
     config, images, found = recommend_config(*values, settings=settings, images=images)
     alone = replace(config, train=replace(config.train, devices=1, nodes=1))
@@ -72,5 +72,5 @@ def preview_run(
             )
         steps.append(pace.describe(epochs, epochs * len(batches), total))
     if config.data.folds is not None and config.data.fold is None:
-        steps.append(f"this for each of {config.data.folds} folds")
+        steps.append(f"repeated for each of {config.data.folds} folds")
     return Preview(config, images, found.reason, count_parameters(network), tuple(steps))

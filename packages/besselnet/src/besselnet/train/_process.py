@@ -1,4 +1,4 @@
-"""Processes: starting them on their devices, and stopping them between two steps when asked to."""
+"""Start processes on their devices, and stop them between two steps on request."""
 
 import logging
 import os
@@ -29,11 +29,11 @@ _BUCKET = 0.25
 
 
 def launch(config: TrainConfig) -> "Fabric":
-    """Start the processes that `config` asks for and return this process's handle on them.
+    """Start the processes of `config` and return the Fabric of this process.
 
-    With more than one process and outside torchrun, the running program is started again once per
-    further process: what stands before this call happens in each of them. Under torchrun the
-    processes exist already, and their number rules over `config.devices` and `config.nodes`.
+    With several processes and without torchrun, the running program is started again for each further
+    process, so code before this call runs in all of them. With torchrun, the processes already exist, and
+    their number overrides `config.devices` and `config.nodes`.
     """
     check_processes(config)
     from lightning_fabric import Fabric
@@ -79,8 +79,8 @@ def check_processes(config: TrainConfig) -> None:
         return
     if config.nodes > 1 and not any(name.startswith(_MANAGERS) for name in os.environ):
         raise ValueError(
-            f"nodes={config.nodes}: must be 1 unless the machines know each other: start with torchrun, "
-            "or set MASTER_ADDR, MASTER_PORT and NODE_RANK on each"
+            f"nodes={config.nodes}: must be 1 unless the machines are connected: start with torchrun, or "
+            "set MASTER_ADDR, MASTER_PORT and NODE_RANK on each"
         )
     kind = choose_device(config.device).type
     most = torch.cuda.device_count() if kind == "cuda" else 1 if kind == "mps" else _MOST_PROCESSES
@@ -89,7 +89,7 @@ def check_processes(config: TrainConfig) -> None:
 
 
 def is_first_process() -> bool:
-    """Whether this is the process that prints and writes, before and after `launch` alike."""
+    """Return whether this is the process that prints and writes, before and after `launch`."""
     fabric = sys.modules.get("lightning_fabric.utilities.rank_zero")
     if fabric is not None:
         return getattr(fabric.rank_zero_only, "rank", 0) == 0
@@ -98,7 +98,7 @@ def is_first_process() -> bool:
 
 
 def choose_device(device: str) -> torch.device:
-    """The device that a name stands for; "auto" is a GPU where there is one, else the CPU."""
+    """Return the device of a name; "auto" is a GPU if available, otherwise the CPU."""
     has_mps = torch.backends.mps.is_available()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
@@ -117,7 +117,7 @@ def choose_device(device: str) -> torch.device:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop, has saved its state and can be resumed."""
+    """Training was stopped by a signal, has saved its state and can be resumed."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -125,10 +125,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Context in which SIGINT and SIGTERM set `signal_number` instead of ending the process.
+    """Context manager in which SIGINT and SIGTERM set `signal_number` instead of ending the process.
 
-    A second signal of the same kind acts at once, as it would outside. Signals can be caught in
-    the main thread only; in any other the context does nothing.
+    A second signal of the same kind acts at once, as usual. Signals can be caught only in the main thread;
+    in other threads, the context does nothing.
     """
 
     def __init__(self) -> None:

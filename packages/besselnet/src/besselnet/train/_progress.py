@@ -1,4 +1,4 @@
-"""What the user sees while something runs: a bar on a terminal, plain lines anywhere else."""
+"""Progress output: a bar on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -24,14 +24,14 @@ LINE_EVERY = 30.0
 
 
 class ProgressLog:
-    """Shows progress through `total` units of work, and keeps the lines in a log file.
+    """Show progress through `total` units of work, and append lines to a log file.
 
     Args:
-        total: units of work; None if that is not known yet.
-        unit: what a unit is called, in the plural.
-        done: units already done, when work goes on where it stopped.
+        total: units of work; None if unknown.
+        unit: name of the units, in the plural.
+        done: units that are already done, if work is resumed.
         log: file to append the lines to.
-        stream: where to show; standard output by default.
+        stream: output stream. Default: standard output.
         quiet: show nothing (the log file is still written).
     """
 
@@ -71,7 +71,7 @@ class ProgressLog:
             self._bar.stop()
 
     def advance(self, units: int = 1, text: str = "") -> None:
-        """Note that `units` more are done; `text` says how it goes just now."""
+        """Advance by `units`; `text` describes the current state."""
         self._done += units
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, description=text)
@@ -80,19 +80,19 @@ class ProgressLog:
             self.line(f"{self._unit} {self._done}{total}  {text}  {self.time_left()}")
 
     def expect(self, total: int) -> None:
-        """Note how many units there are, by what is known now."""
+        """Update the total number of units."""
         self._total = total
         if self._bar is not None:
             self._bar.update(self._task, total=total)
 
     def rate(self) -> str:
-        """Such as "310/s", from the pace since the start; empty while unknown."""
+        """Return the rate since the start, such as "310/s"; empty while unknown."""
         seconds = time.monotonic() - self._started
         fresh = self._done - self._done_before
         return f"{fresh / seconds:.0f}/s" if fresh > 0 and seconds > 0 else ""
 
     def line(self, text: str) -> None:
-        """Show a line that stays, and append it to the log."""
+        """Print a line and append it to the log."""
         self._last_line = time.monotonic()
         if self._bar is not None:
             self._console.print(text, markup=False, soft_wrap=True)
@@ -109,7 +109,7 @@ class ProgressLog:
                 raise
 
     def time_left(self) -> str:
-        """Such as "1m40s left", from the pace since the start; empty while unknown."""
+        """Return the estimated time left, such as "1m40s left"; empty while unknown."""
         fresh = self._done - self._done_before
         if fresh <= 0 or self._total is None:
             return ""
@@ -120,7 +120,7 @@ class ProgressLog:
 def watched(
     batches: Batches, text: str, *, stream: TextIO | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches one by one, while progress is shown in `stream`, if any; `text` says what for."""
+    """Yield the batches and show progress in `stream`, if given; `text` describes the work."""
     with ProgressLog(len(batches), unit="batches", stream=stream, quiet=stream is None) as log:
         for item in batches:
             yield item
@@ -128,7 +128,7 @@ def watched(
 
 
 def in_words(seconds: float) -> str:
-    """A duration: "8s", "1m40s", "2h05m"."""
+    """Format a duration: "8s", "1m40s", "2h05m"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

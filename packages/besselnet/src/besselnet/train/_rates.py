@@ -36,10 +36,10 @@ class RateCurve:
     """Result of `find_learning_rate`.
 
     Attributes:
-        rates: the learning rate of each step, growing by a constant factor.
-        losses: smoothed, before the step of that rate.
-        suggestion: the rate at which the loss falls most steeply, at most a tenth of `diverged`.
-        diverged: the rate at which the loss had grown fourfold or was not finite; None if it did neither.
+        rates: learning rate of each step, growing by a constant factor.
+        losses: smoothed loss before each step.
+        suggestion: rate at which the loss falls most steeply, at most a tenth of `diverged`.
+        diverged: rate at which the loss had grown fourfold or was not finite; None if it did neither.
     """
 
     rates: tuple[float, ...]
@@ -48,7 +48,7 @@ class RateCurve:
     diverged: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Convert to JSON values."""
         return {**asdict(self), "rates": list(self.rates), "losses": list(self.losses)}
 
 
@@ -63,17 +63,17 @@ def find_learning_rate(
     steps: int = STEPS,
     task: LearningTask | None = None,
 ) -> RateCurve:
-    """Train a copy of `model` for some steps, with a learning rate that grows from step to step.
+    """Suggest a learning rate: train a copy of `model` with a learning rate that grows at every step.
 
-    The model stays as it is, and so do torch's random numbers. The same arguments give the same curve.
+    The model and the random state of torch are not changed. The same arguments give the same curve.
 
     Args:
         model: maps images to logits (N, K), on the device to compute on.
-        batches: as for `fit`; gone through as often as it takes.
+        batches: as for `fit`; repeated as often as needed.
         config: optimiser, weight decay, label smoothing, class weights and seed are used.
-        labels: all training labels, needed for `class_weights="balanced"`.
-        lowest, highest: the learning rates of the first and the last step.
-        steps: at most so many, at least 20; fewer if the loss diverges.
+        labels: all training labels, required for `class_weights="balanced"`.
+        lowest, highest: learning rates of the first and the last step.
+        steps: maximum number of steps, at least 20; fewer if the loss diverges.
         task: as for `fit`.
     """
     check_number("lowest", lowest, above=0)
@@ -107,8 +107,8 @@ def find_learning_rate(
             optimizer.step()
     if len(losses) < 2 * SKIPPED:
         raise NonFiniteLoss(
-            f"the loss is infinite or NaN at the lowest learning rate {lowest:g}: look at the images and "
-            "at the weights"
+            f"the loss is infinite or NaN at the lowest learning rate {lowest:g}: check the images and the "
+            "weights"
         )
     suggestion = float(rates[_steepest(losses, rates)])
     if diverged is not None:
@@ -133,9 +133,9 @@ def _endless(batches: SizedBatches) -> Iterator[tuple[Tensor, Tensor]]:
 def find_run_rate(
     config: RunConfig, folder: str | Path, *, images: Splits | None = None
 ) -> RateCurve:
-    """`find_learning_rate` for the network and the images of `config`: rates.json and rates.png in `folder`.
+    """Run `find_learning_rate` for a configuration, and write rates.json and rates.png to `folder`.
 
-    Nothing is trained, and the folder can be that of a run.
+    The folder can be a run folder, which is not changed otherwise.
     """
     folder = Path(folder)
     with hold_folder(folder):

@@ -1,7 +1,7 @@
-"""Settings that suit a set of images: what `besselnet train` takes where nothing else is said.
+"""Recommended settings for a set of images: the defaults of `besselnet train`.
 
-The constants are rules of thumb for sets of a hundred to a hundred thousand images. They stand together here
-so that they can be measured and changed without a look at the rest.
+The constants are rules of thumb for sets of a hundred to a hundred thousand images. They are kept together
+here, so that they can be measured and changed independently of the rest.
 """
 
 from bisect import bisect_right
@@ -56,12 +56,12 @@ Choice = tuple[str, Any, str]
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What `recommend_settings` found.
+    """Result of `recommend_settings`.
 
     Attributes:
-        settings: nested settings, a layer for `make_config` below the user's own.
-        reason: one line: what was chosen and why; empty where nothing was left to choose.
-        trial: whether a trial is still to decide about mirrored copies (`recommend_config(trial=True)`).
+        settings: nested settings for `make_config`, to be passed before those of the user.
+        reason: the chosen settings and the reasons, in one line; empty if nothing was chosen.
+        trial: whether a trial should decide about mirrored copies (`recommend_config(trial=True)`).
     """
 
     settings: dict[str, Any]
@@ -72,13 +72,13 @@ class Recommendation:
 def recommend_settings(
     splits: Splits, model: str, given: Mapping[str, Any] | None = None
 ) -> Recommendation:
-    """Settings of training that suit the images and the network `model`: a function of both alone.
+    """Recommend training settings for images and a network, as a deterministic function of both.
 
     Args:
-        splits: only the training images are looked at.
+        splits: the images; only training images are used.
         model: name of a registered network. Its own learning rate, weight decay and optimiser are kept.
-        given: nested settings that are decided already (`merge_settings`). They are left out of the
-            recommendation, and the rest suits them: the number of epochs the given batch size, say.
+        given: nested settings that are already fixed (`merge_settings`). They are not part of the
+            recommendation, and the others are adapted to them, such as the epochs to the batch size.
     """
     given = given or {}
     images = splits.train
@@ -128,7 +128,7 @@ def _choices(images: ImageSet, info: ModelInfo, given: Mapping[str, Any]) -> Ite
         if ground is None and ground_colour(images.images, CORNERS) is None:
             field, because = "disc", "the corners are part of the picture"
         else:
-            field, because = "square", "objects lie on a uniform ground"
+            field, because = "square", "objects have a uniform background"
         yield "model.options.field", field, f"field: {field}, because {because}"
     if "last_padding" in info.options:
         # One object is seen as a whole, a texture in many places.
@@ -142,7 +142,7 @@ def _choices_for_classes(images: ImageSet, train: Mapping[str, Any]) -> Iterator
     skew = int(counts.max()) / int(counts[counts > 0].min())
     if skew > SKEW and "class_weights" not in train:
         because = f"because the largest has {skew:.1f} times the images of the smallest"
-        yield "data.balance", True, f"classes drawn equally often, {because}"
+        yield "data.balance", True, f"classes sampled equally often, {because}"
 
 
 def _choices_for_masks(
@@ -156,7 +156,7 @@ def _choices_for_masks(
     if patch is not None:
         each = max(1, round(height * width / min(patch, height) / min(patch, width)))
         each = data.get("patches_per_image", each)
-        yield "data.patch", patch, f"{each} patches of {patch} x {patch} of each"
+        yield "data.patch", patch, f"{each} patches of {patch} x {patch} per image"
         yield "data.patches_per_image", each, ""
     batch = train.get("batch_size", PATCHES_IN_BATCH)
     yield from _pace(len(images) * each, batch, info, train)
@@ -196,15 +196,15 @@ def recommend_config(
     images: Splits | None = None,
     trial: bool = False,
 ) -> tuple[RunConfig, Splits, Recommendation]:
-    """The configuration of `make_config`, in which the images choose what nothing else says; and the images.
+    """Return the configuration of `make_config` with recommended settings, the images and the recommendation.
 
-    In several processes, each comes to the same configuration.
+    With several processes, all get the same configuration.
 
     Args:
         values, settings: as for `make_config`.
-        images: those that the configuration names, if they are loaded already.
-        trial: find out by a short training whether mirrored copies may be used (`try_mirror_images`). It
-            prints its progress.
+        images: the images of the configuration, if they are already loaded.
+        trial: decide by a short training whether to use mirrored copies (`try_mirror_images`). It prints its
+            progress.
     """
     given = merge_settings(*values, settings=settings)
     config = make_config(given)

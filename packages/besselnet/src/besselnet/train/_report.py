@@ -1,4 +1,4 @@
-"""What a finished run is good for: the numbers of `evaluate` and `inspect`."""
+"""Evaluate and inspect a finished run."""
 
 import math
 import time
@@ -44,25 +44,26 @@ def evaluate_run(
     error_rate: float | None = None,
     stream: TextIO | None = None,
 ) -> dict[str, Any]:
-    """Test a trained network on the images kept for that: JSON values.
+    """Test a trained network on the images of its run, and return JSON values.
 
     Args:
-        part: "train", "val" or "test"; by default test, else val.
-        rotated: also at `angles` angles of the circle, under the key ``"rotated"``: see `RotatedEvaluation`,
-            and for masks `besselnet.masks.MaskAgreement`. The curve is drawn into `rotated.png` of the run
-            folder; ``"picture"`` is None if that cannot be written.
-        border: what rotated images have in their corners, "disc", "reflect" or "black": see
-            `evaluate_rotated`.
-        untrained: rotate for the network before training, too.
-        robust: also corrupted and under attack, under the key ``"robust"``: see `evaluate_robust`. For
-            classes only. Finished parts are kept in `robust.json` of the run folder, and a second call goes
-            on from there; the curves are drawn into `robust.png`.
-        most_images: how many images to rotate or to corrupt at most, drawn at random, always the same ones; 0
-            for all, unset for 500 and 1000.
-        coverage, error_rate: what sets and sure answers promise, for classes (`besselnet.robust.Limits`);
-            unset: 95%, and what can be promised. The key ``"trust"`` tells how far it is kept, where the run
-            has a `Run.trust`; probability against accuracy is drawn into `reliability.png` of the run folder.
-        stream: gets progress, and how long the rotations will take; None for neither.
+        run: the run.
+        part: "train", "val" or "test". Default: test, or val.
+        rotated: also test at `angles` angles, under the key ``"rotated"``: see `RotatedEvaluation`, and
+            `besselnet.masks.MaskAgreement` for masks. The curve is drawn in `rotated.png` in the run folder;
+            ``"picture"`` is None if it cannot be written.
+        border: corners of rotated images, "disc", "reflect" or "black", see `evaluate_rotated`.
+        untrained: also rotate for the untrained network.
+        robust: also test corrupted and attacked images, under the key ``"robust"``: see `evaluate_robust`.
+            Only for classes. Finished parts are stored in `robust.json` in the run folder, and the next call
+            continues from there. The curves are drawn in `robust.png`.
+        most_images: maximum number of images to rotate or corrupt, a fixed random sample; 0 for all.
+            Default: 500 for `rotated`, 1000 for `robust`.
+        coverage, error_rate: guarantees for sets and sure predictions of classes (`besselnet.robust.Limits`).
+            Default: 95%, and the best error rate of `Trust.limits`. If the run has a `Run.trust`, the key
+            ``"trust"`` shows whether they hold, and `reliability.png` in the run folder plots accuracy
+            against probability.
+        stream: stream for progress and the estimated time of the rotations; None for no output.
     """
     check_count("angles", angles, least=2, most=MOST_ANGLES)
     check_choice("border", border, VIEWS)
@@ -70,7 +71,7 @@ def evaluate_run(
         check_count("most_images", most_images, least=0)
     if robust and run.task != "classify":
         raise ValueError(
-            f"robust=True: must be False for {run.learned.labels}: corruptions and attacks are for classes"
+            f"robust=True: must be False for {run.learned.labels}: only classes can be corrupted and attacked"
         )
     limits = find_limits(run.trust, coverage, error_rate)
     parts = run.load_images().parts()
@@ -130,13 +131,12 @@ def evaluate_run(
 
 
 def inspect_run(run: Run) -> dict[str, Any]:
-    """Parameters, cost and equivariance of the trained network, as JSON values.
+    """Return parameters, cost and equivariance of the trained network, as JSON values.
 
-    Draws the kernels of the first convolution into `filters.png` of the run folder, if there is one;
-    ``"filters"`` is None if there is none, or if that cannot be written.
-    The equivariance error at an angle is the change of the logits, relative to the logits, when
-    smooth random images (which rotate without interpolation) are rotated by that angle; of a network that
-    answers for pixels, the logits of the central pixel.
+    Draws the kernels of the first convolution in `filters.png` in the run folder; ``"filters"`` is None if
+    there is no convolution, or if the file cannot be written. The equivariance error at an angle is the
+    change of the logits, relative to the logits, for smooth random images, which rotate without
+    interpolation. For segmentation networks, it uses the logits of the central pixel.
     """
     from besselnet.drawing import attempt, draw_filters, learned_filters
 

@@ -1,4 +1,4 @@
-"""How a trained network fares with corrupted images and under attack: `evaluate --robust`."""
+"""Test a trained network on corrupted and attacked images: `evaluate --robust`."""
 
 import hashlib
 import json
@@ -53,21 +53,23 @@ Test = Callable[[Tensor, Tensor, int], Tensor]
 
 @dataclass(frozen=True)
 class RobustSettings:
-    """How much `evaluate_robust` does. The defaults take less than five minutes for 1 000 small images.
+    """Settings of `evaluate_robust`. The defaults take less than five minutes for 1 000 small images.
 
     Attributes:
-        epsilons: the largest changes of a pixel under attack, for the curves of FGSM and of a short PGD.
-        strong_epsilon: that of the strong attacks, one of `epsilons`; None for the one at which the short PGD
-            leaves about half of the right answers. Networks are compared at the same one.
-        attacked: at most so many images are attacked, drawn at random.
-        placed: at most so many images are rotated and shifted by the spatial attack.
-        angles: of the spatial attack, equally spaced from 0.
-        shift: of the spatial attack, to all sides, as a share of the side of the image (whole pixels).
-        curve_steps: of the short PGD, from one random start.
-        steps, restarts: of PGD at one epsilon; APGD takes `steps`, with each of its two losses.
-        queries: of the square attack.
-        tries: of random search.
-        seed: fixes all random numbers.
+        epsilons: maximum changes of a pixel, for the curves of FGSM and of a short PGD.
+        strong_epsilon: epsilon of the strong attacks, one of `epsilons`. Default: the one at which the short
+            PGD leaves about half of the correct predictions. Compare networks at the same epsilon.
+        attacked: maximum number of attacked images, sampled at random.
+        placed: maximum number of images for the spatial attack (rotation and shift).
+        angles: number of angles of the spatial attack, equally spaced from 0.
+        shift: maximum shift of the spatial attack in every direction, as a fraction of the image side (whole
+            pixels).
+        curve_steps: steps of the short PGD, from one random start.
+        steps, restarts: steps and restarts of PGD at one epsilon; APGD uses `steps` with each of its two
+            losses.
+        queries: queries of the square attack.
+        tries: tries of the random search.
+        seed: random seed.
     """
 
     epsilons: tuple[float, ...] = (2 / 255, 4 / 255, 8 / 255, 16 / 255, 32 / 255)
@@ -85,7 +87,7 @@ class RobustSettings:
 
     def __post_init__(self) -> None:
         if not self.epsilons or list(self.epsilons) != sorted(set(self.epsilons)):
-            raise ValueError(f"epsilons={self.epsilons!r}: must be growing numbers")
+            raise ValueError(f"epsilons={self.epsilons!r}: must be increasing numbers")
         for i, epsilon in enumerate(self.epsilons):
             check_number(f"epsilons[{i}]", epsilon, above=0, most=1)
         if self.strong_epsilon is not None and self.strong_epsilon not in self.epsilons:
@@ -107,7 +109,7 @@ class RobustSettings:
         check_seed(self.seed)
 
     def passes(self, images: int) -> tuple[int, int]:
-        """(forward passes, gradients) of single images that so many images take, if no attack succeeds."""
+        """Return the number of forward passes and gradients of single images, if no attack succeeds."""
         attacked, placed = min(self.attacked, images), min(self.placed, images)
         forwards = images * len(CORRUPTIONS) * SEVERITIES
         # Rotated alone, then with nine shifts each.
@@ -144,29 +146,31 @@ def evaluate_robust(
     kept: Path | None = None,
     stream: TextIO | None = None,
 ) -> dict[str, Any]:
-    """Test a classifier on corrupted images and under attack: JSON values.
+    """Test a classifier on corrupted and attacked images, and return JSON values.
 
     | key | content |
     |---|---|
-    | images, accuracy | how many images, and the share of right answers for them as they are |
-    | corruptions | for each of `besselnet.robust.CORRUPTIONS` its strengths and the accuracies |
+    | images, accuracy | number of images, and the accuracy on clean images |
+    | corruptions | for each of `besselnet.robust.CORRUPTIONS`, its strengths and the accuracies |
     | corrupted_accuracy | the mean of these accuracies |
-    | spatial | accuracy as they are, at the worst rotation, at the worst rotation and shift |
+    | spatial | accuracy on clean images, at the worst rotation, and at the worst rotation and shift |
     | attacks | accuracy at each of `epsilons`; at one of them, `epsilon`, under strong attacks |
-    | gradient_masking | a `besselnet.robust.MaskingVerdict`: whether the attacks can be believed |
-    | settings | what was used |
+    | gradient_masking | a `besselnet.robust.MaskingVerdict`: whether the attacks are reliable |
+    | settings | the settings used |
 
-    Unless the settings name another, the strong attacks have the epsilon at which the short PGD leaves about
-    half of the right answers: there attacks differ most. Under "ensemble" an image is right if APGD, with
+    By default, the strong attacks use the epsilon at which the short PGD leaves about half of the correct
+    predictions, because attacks differ most there. Under "ensemble", an image counts as correct if APGD, with
     both losses, and the square attack all fail.
 
     Args:
-        images: with classes.
-        interpolation, border: of images that are moved, as for `besselnet.robust.corrupt`.
-        batch_size: at least so many images go through the network at a time.
-        kept: a file for what is done: a call that was stopped goes on there. What it holds of other weights,
-            images or settings is replaced.
-        stream: gets progress; None for none.
+        model: the network.
+        images: images with classes.
+        settings: see `RobustSettings`.
+        interpolation, border: for transformed images, as in `besselnet.robust.corrupt`.
+        batch_size: minimum number of images per forward pass.
+        kept: file for finished parts, from which an interrupted call continues. Parts for other weights,
+            images or settings are replaced.
+        stream: stream for progress; None for no output.
     """
     if images.task != "classify":
         raise ValueError(f"images have labels for {images.task!r}: must have classes")
@@ -352,7 +356,7 @@ class _Measurement:
             except OSError as error:
                 # What is found is worth more than that it is kept.
                 logging.getLogger(__name__).warning(
-                    "%s is not written: %s", self.kept, error.strerror or error
+                    "%s cannot be written: %s", self.kept, error.strerror or error
                 )
                 self.kept = None
         self.progress.advance(text=name.replace("_", " "))
@@ -373,7 +377,7 @@ class _Measurement:
         done = f", {len(self.parts)} of {total} parts are done" if self.parts else ""
         print(
             f"corrupting {len(self.images)} images, attacking {attacked}: at most about "
-            f"{in_words(max(1, seconds))} in all{done}",
+            f"{in_words(max(1, seconds))} in total{done}",
             file=stream,
             flush=True,
         )
@@ -413,7 +417,7 @@ def _read_parts(path: Path | None, digest: str) -> dict[str, list[float]]:
     if path is None or not path.exists():
         return {}
     values = read_json(path)
-    check_keys(path, values, {"digest": (str, "a text"), "parts": (dict, "an object")})
+    check_keys(path, values, {"digest": (str, "a string"), "parts": (dict, "an object")})
     if values["digest"] != digest:
         return {}
     for name, numbers in values["parts"].items():

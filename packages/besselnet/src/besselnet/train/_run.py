@@ -1,14 +1,14 @@
 """A run: configuration in, run folder out.
 
-config.json       everything that decides the outcome (`RunConfig`), all options of the network included
+config.json       all settings that determine the result (`RunConfig`), including the network options
 environment.json  versions, kind of machine, seed, commit
 log.txt, metrics.csv
 checkpoint.safetensors   the state of the training, for resuming, and a digest of its images
 model/config.json, model/model.safetensors   the trained network (`besselnet.models.save_network`)
-model/trust.safetensors  for classes, with validation images: when its answers are sure (`besselnet.robust`)
-results.json      on the validation and the test images
+model/trust.safetensors  for classes with validation images: calibrated trust (`besselnet.robust`)
+results.json      results on the validation and test images
 curves.png, confusion.png (for classes and masks), overlays.png (masks on images), values.png
-.lock             held by the process that writes all this
+.lock             lock of the process that writes to the folder
 """
 
 import reprlib
@@ -76,9 +76,9 @@ class Run:
     """A finished run: the folder, its configuration and the trained network, in eval mode.
 
     Attributes:
-        in_channels, image_size, classes: what the network takes and what it answers.
-        learned: the kind of its labels and answers.
-        trust: when its answers are sure; for classes, where there were validation images, else None.
+        in_channels, image_size, classes: input and output of the network.
+        learned: the task.
+        trust: when predictions are sure; None without classes or validation images.
     """
 
     folder: Path
@@ -92,27 +92,27 @@ class Run:
 
     @property
     def task(self) -> str:
-        """What was learned: "classify", "segment", "regress" or "multilabel"."""
+        """Name of the task: "classify", "segment", "regress" or "multilabel"."""
         return self.learned.name
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of what `predict_rows` gives for each image, beside "image" and "error"."""
+        """Names of the columns of `predict_rows`, besides "image" and "error"."""
         return self.learned.columns if self.trust is None else tuple(TRUST_COLUMNS)
 
     def untrained_model(self) -> nn.Module:
-        """The network as it was before training, in eval mode, on the CPU."""
+        """Return the network before training, in eval mode, on the CPU."""
         return build_model(self.config, self.in_channels, len(self.classes), self.image_size).eval()
 
     def load_images(self) -> Splits:
-        """The images that the run was configured with, at the size that its network takes."""
+        """Load the images of the run, at the input size of its network."""
         if self.learned.answers == "pixels":
             # Of any size, and never resized unasked.
             return load_images(self.config.data)
         return load_images(replace(self.config.data, image_size=self.image_size))
 
     def results(self) -> dict[str, Any]:
-        """What `train_run` found on the test (or validation) images; empty if there were none."""
+        """Return the results of `train_run` on the test (or validation) images; empty if there were none."""
         number = (int | float, "a finite number")
         shown: dict[str, tuple[Any, str]] = {
             **dict.fromkeys((self.learned.score, "loss"), number),
@@ -128,7 +128,7 @@ class Run:
 
 
 def default_folder(config: RunConfig) -> Path:
-    """`runs/DATA-MODEL-HASH`: the same for the same configuration, different for different ones."""
+    """Return `runs/DATA-MODEL-HASH`, where the hash depends only on the configuration."""
     source = Path(config.data.source).name or "data"
     return Path("runs") / f"{source}-{config.model.name}-{config_hash(config)[:8]}"
 
@@ -136,7 +136,7 @@ def default_folder(config: RunConfig) -> Path:
 def build_model(
     config: RunConfig, in_channels: int, num_classes: int, image_size: int
 ) -> nn.Module:
-    """The untrained network of `config`; the same weights for the same seed."""
+    """Build the untrained network of `config`; the same seed gives the same weights."""
     with torch.random.fork_rng():
         torch.manual_seed(config.train.seed)
         try:
@@ -155,9 +155,9 @@ def build_model(
 
 
 def load_images(config: DataConfig) -> Splits:
-    """The images that `config` names; with a `fold`, divided for it.
+    """Load the images of `config`; with a `fold`, split for it.
 
-    A `task` is told to sources that have such an option, since some labels can be read in two ways.
+    `task` is passed to sources with such an option, because some labels are ambiguous.
     """
     options = dict(config.options)
     if config.task is not None and "task" in data_options(config.source):
@@ -166,7 +166,7 @@ def load_images(config: DataConfig) -> Splits:
         options["cache"] = config.cache
     elif config.cache == "always":
         raise ValueError(
-            f"data.cache='always': must be unset for {config.source}, which is held in memory"
+            f"data.cache='always': must be unset for {config.source}, which is always in memory"
         )
     splits = load_data(
         config.source,
@@ -181,7 +181,9 @@ def load_images(config: DataConfig) -> Splits:
 def check_source(config: DataConfig) -> None:
     """Refuse a configuration that names no images."""
     if not config.source:
-        raise ValueError("data.source='': must name a data set, a folder of images or an .npz file")
+        raise ValueError(
+            "data.source='': must be a data set, a folder of images, or an .npz or .csv file"
+        )
 
 
 def divide_in_folds(splits: Splits, config: DataConfig) -> list[Splits]:
@@ -189,7 +191,7 @@ def divide_in_folds(splits: Splits, config: DataConfig) -> list[Splits]:
     if splits.train.task != "classify":
         raise ValueError(
             f"data.folds={config.folds}: must be unset for {task_of(splits.train).labels}: cross-validation "
-            "is for classes"
+            "supports only classes"
         )
     folds = check_count("folds", config.folds, least=2)
     stored = splits.provenance.stored
@@ -206,11 +208,11 @@ def first_division(splits: Splits, config: DataConfig) -> Splits:
 
 
 def train_network(config: RunConfig, images: Splits, *, quiet: bool = False) -> nn.Module:
-    """The network of `config` trained on `images`, in eval mode; no folder, no test, one process.
+    """Train the network of `config` on `images` and return it in eval mode, without a run folder or a test.
 
     Args:
         config: from `recommend_config` or `make_config`; its `data.source` may be empty.
-        images: those for validation decide where `config.train.keep` is "best".
+        images: the images; validation images are used if `config.train.keep` is "best".
         quiet: print nothing.
     """
     config = resolve_options(config)
@@ -236,26 +238,25 @@ def train_run(
     resume: bool = False,
     quiet: bool = False,
 ) -> Run:
-    """Train the network of `config` on its images and fill `folder`.
+    """Train the network of `config` on its images, write everything to `folder`, and return the run.
 
     Args:
-        config: from `make_config`, or a `RunConfig`, which is taken as it is: the model's own training
-            settings do not come in.
-        folder: new, or that of an earlier call with the same `config` if `resume`.
-        images: to train and test on; those that `config.data` names are then not loaded.
-        resume: continue where an earlier call stopped, at whatever moment that was. Refused if the images
-            have changed since.
+        config: from `make_config`, or a `RunConfig`, which is used unchanged, without the recommended
+            training settings of the model.
+        folder: a new folder, or with `resume` that of an earlier call with the same `config`.
+        images: images for training and testing. Default: loaded from `config.data`.
+        resume: continue an interrupted call. Raises `ValueError` if the images have changed.
         quiet: print nothing.
 
     Raises:
-        Busy: if another process is filling `folder` (`besselnet.locking`).
+        Busy: if another process is writing to `folder` (`besselnet.locking`).
     """
     folder = Path(folder)
     # Before further processes exist, so that a mistake ends in one clear message.
     if images is None:
         check_source(config.data)
     if not config.model.name:
-        raise ValueError("model.name='': must name a network, see besselnet.models.list_models()")
+        raise ValueError("model.name='': must be a network, see besselnet.models.list_models()")
     config = _with_reading(resolve_options(config))
     check_processes(config.train)
     # The others of several processes write nothing.
@@ -398,8 +399,8 @@ def prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module
     height, width = train.image_size
     if height != width and train.task != "segment":
         raise ValueError(
-            f"{config.data.source or 'images'}: images are {height} x {width} pixels, and must be "
-            "square: choose a size with the setting data.image_size=64, say"
+            f"{config.data.source or 'images'}: images are {height} x {width} pixels and must be square: "
+            "choose a size, for example data.image_size=64"
         )
     weights = config.train.class_weights
     if isinstance(weights, tuple) and len(weights) != len(train.classes):
@@ -420,9 +421,9 @@ def check_task(config: RunConfig, images: ImageSet) -> None:
     check_adversarial(config.train, task)
     answers = model_info(config.model.name).answers
     if answers != task.answers:
-        gives = "one answer per image" if answers == "image" else "an answer for each pixel"
+        gives = "one prediction per image" if answers == "image" else "one prediction per pixel"
         raise ValueError(
-            f"{source} has {task.labels}: {config.model.name} gives {gives}; "
+            f"{source} has {task.labels}, but {config.model.name} returns {gives}; "
             f"use --model {default_model(task.name)}"
         )
 
@@ -434,9 +435,9 @@ def _side(config: RunConfig, images: ImageSet) -> int:
 
 
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
-    """The run in `folder`, its trained network in eval mode. Never executes code from the folder.
+    """Load a run, with its trained network in eval mode. Code in the folder is never executed.
 
-    `device` may be "auto": a GPU where there is one.
+    `device` can be "auto": a GPU if available.
     """
     folder = Path(folder)
     chosen = choose_device(device) if isinstance(device, str) else device
@@ -458,10 +459,10 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
 
 
 def read_run_config(folder: str | Path) -> RunConfig:
-    """The configuration in a run folder."""
+    """Read the configuration of a run folder."""
     path = Path(folder) / "config.json"
     if not path.is_file():
-        raise ValueError(f"{folder} is not a run folder: it has no config.json")
+        raise ValueError(f"{folder} is not a run folder: config.json is missing")
     values = read_config(path)
     # First of all: another version may have other settings.
     check_format(path, values.get("format"))
@@ -494,4 +495,4 @@ def _even_batch_size(images: int, wanted: int, processes: int) -> int:
     for size in range(wanted - wanted % processes, 0, -processes):
         if images % size == 0 or images % size >= processes:
             return size
-    raise ValueError(f"{images} images cannot be shared among {processes} processes")
+    raise ValueError(f"{images} images cannot be split among {processes} processes")

@@ -1,4 +1,4 @@
-"""Some of many images."""
+"""Sample images at random."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What evaluation finds, for each kind of labels: the loss, a score between networks, and each class."""
+"""Results of evaluation for each task: the loss, the score, and values per class."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +31,8 @@ class Evaluation:
 
     Attributes:
         loss: mean cross-entropy.
-        confusion: (K, K) counts; entry (i, j) counts images of class i taken for class j.
-        metrics: values of the further metrics asked for; None where one is not a finite number.
+        confusion: (K, K) counts; entry (i, j) counts images of class i predicted as class j.
+        metrics: values of the additional metrics; None if a value is not finite.
     """
 
     loss: float
@@ -53,11 +53,11 @@ class Evaluation:
         return self.accuracy
 
     def per_class(self) -> list[dict[str, float]]:
-        """Images, recall, precision and F1 of each class; a ratio of nothing counts as 0."""
+        """Return images, recall, precision and F1 of each class; 0 / 0 counts as 0."""
         return _class_rows(_counts(self.confusion))
 
     def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """JSON values, with the classes by name where names are given."""
+        """Convert to JSON values, by the names of the classes if given."""
         return {
             "images": self.images,
             "loss": self.loss,
@@ -70,15 +70,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class MaskEvaluation:
-    """Result of `evaluate` for masks. Pixels without a label count nowhere.
+    """Result of `evaluate` for masks. Pixels without a label are ignored.
 
     Attributes:
         loss: mean over the batches, weighted by their labelled pixels.
-        confusion: (K, K) counts; entry (i, j) counts pixels of class i taken for class j.
-        images: how many.
+        confusion: (K, K) counts; entry (i, j) counts pixels of class i predicted as class j.
+        images: number of images.
         metrics: as in `Evaluation`.
         boundaries: (K, 4) counts of `besselnet.masks.boundary_counts`, with a tolerance of 2 pixels.
-        objects: single objects found and true, where the images have their numbers.
+        objects: counts of predicted and true objects, if the images have instance numbers.
     """
 
     loss: float
@@ -90,17 +90,17 @@ class MaskEvaluation:
 
     @property
     def iou(self) -> float:
-        """Mean intersection over union of the classes that are in a mask or an answer."""
+        """Mean intersection over union of the classes that occur in a true or predicted mask."""
         return self._mean("iou")
 
     @property
     def dice(self) -> float:
-        """Mean Dice coefficient of the classes that are in a mask or an answer."""
+        """Mean Dice coefficient of the classes that occur in a true or predicted mask."""
         return self._mean("dice")
 
     @property
     def boundary_f1(self) -> float | None:
-        """Mean F1 of the boundaries of the classes that have some; None where they were not counted."""
+        """Mean boundary F1 of the classes that have boundaries; None if they were not counted."""
         if self.boundaries is None:
             return None
         mean = class_mean(f1_of_boundaries(self.boundaries))
@@ -108,7 +108,7 @@ class MaskEvaluation:
 
     @property
     def accuracy(self) -> float:
-        """Share of the labelled pixels with the right class."""
+        """Fraction of the labelled pixels with the correct class."""
         return ratio(self.confusion.diagonal().sum().item(), self.confusion.sum().item())
 
     @property
@@ -122,7 +122,7 @@ class MaskEvaluation:
         return fmean(found) if found else 0.0
 
     def per_class(self) -> list[dict[str, float]]:
-        """Labelled pixels, Dice, IoU, recall, precision and boundary F1; a ratio of nothing counts as 0."""
+        """Return pixels, Dice, IoU, recall, precision and boundary F1 of each class; 0 / 0 counts as 0."""
         rows: list[dict[str, float]] = [
             {
                 "pixels": true,
@@ -139,7 +139,7 @@ class MaskEvaluation:
         return rows
 
     def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """JSON values, with the classes by name where names are given."""
+        """Convert to JSON values, by the names of the classes if given."""
         return {
             "images": self.images,
             "loss": self.loss,
@@ -159,8 +159,8 @@ class ValueEvaluation:
     """Result of `evaluate` for values.
 
     Attributes:
-        loss: mean smooth L1 of the values, in deviations of the training values.
-        answers, values: (N, K), what the network gives and the truth, both in the units of the values.
+        loss: mean smooth L1 loss, in standard deviations of the training values.
+        answers, values: (N, K), predicted and true values, in the units of the values.
         metrics: as in `Evaluation`.
     """
 
@@ -179,9 +179,9 @@ class ValueEvaluation:
         return fmean(row["r2"] for row in self.per_value())
 
     def per_value(self) -> list[dict[str, float]]:
-        """R^2, mean absolute error and root mean square error of each value.
+        """Return R^2, mean absolute error and root mean square error of each value.
 
-        R^2 = 1 - sum (value - answer)^2 / sum (value - mean)^2; 0 where all values are equal.
+        R^2 = 1 - sum (value - answer)^2 / sum (value - mean)^2; 0 if all values are equal.
         """
         error = self.answers.double() - self.values.double()
         spread = self.values.double() - self.values.double().mean(0)
@@ -192,7 +192,7 @@ class ValueEvaluation:
         ]
 
     def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """JSON values, with the values by name where names are given."""
+        """Convert to JSON values, by the names of the values if given."""
         return {
             "images": self.images,
             "loss": self.loss,
@@ -208,7 +208,7 @@ class LabelsEvaluation:
 
     Attributes:
         loss: mean binary cross-entropy.
-        answers, labels: (N, K) bool, the answers and the truth.
+        answers, labels: (N, K) bool, predicted and true labels.
         metrics: as in `Evaluation`.
     """
 
@@ -223,19 +223,19 @@ class LabelsEvaluation:
 
     @property
     def score(self) -> float:
-        """Mean F1 of the labels that are true or answered somewhere."""
+        """Mean F1 of the labels that are true or predicted for some image."""
         seen = (self.answers | self.labels).any(0).tolist()
         found = [row["f1"] for row, one in zip(self.per_class(), seen) if one]
         return fmean(found) if found else 0.0
 
     def per_class(self) -> list[dict[str, float]]:
-        """Images with the label, recall, precision and F1; a ratio of nothing counts as 0."""
+        """Return images with the label, recall, precision and F1 of each label; 0 / 0 counts as 0."""
         both = self.answers & self.labels
         sums = (part.sum(0).tolist() for part in (both, self.labels, self.answers))
         return _class_rows(zip(*sums))
 
     def to_dict(self, classes: Sequence[str] | None = None) -> dict[str, Any]:
-        """JSON values, with the labels by name where names are given."""
+        """Convert to JSON values, by the names of the labels if given."""
         return {
             "images": self.images,
             "loss": self.loss,

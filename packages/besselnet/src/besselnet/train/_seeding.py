@@ -1,4 +1,4 @@
-"""Random numbers that are a function of the place in a training."""
+"""Random numbers as a function of the position in a training."""
 
 import random
 

@@ -1,10 +1,10 @@
-"""The rows of any number of images in a folder of files, each whole or not there: for resuming and sharing.
+"""Predict any number of images to a folder of files, which can be resumed and split into jobs.
 
-_predict.json           what decides the rows: network, images, options
-rows-00000-000012.csv   image files and arrays: so many rows a file, of source 0 those of number 12
+_predict.json           what determines the rows: network, images, options
+rows-00000-000012.csv   image files and arrays: file number 12 of source 0
 rows-00001.csv          a tar archive: all of its rows
-measures-....csv        of objects in the same images, with masks
-masks/UNIT/...png       and other files of masks, a folder for each file of rows
+measures-....csv        with masks: measures of objects in the same images
+masks/UNIT/...png       masks and related files, one folder per file of rows
 """
 
 import hashlib
@@ -50,11 +50,11 @@ _WAITING = 8
 
 @dataclass(frozen=True)
 class ShardsReport:
-    """What a call of `predict_shards` did.
+    """Result of `predict_shards`.
 
     Attributes:
-        images: answered in this call, with `failures` among them.
-        files: of rows that it wrote; `skipped`: those that were there.
+        images: number of images of this call, including `failures`.
+        files: number of files of rows that were written; `skipped`: those that already existed.
     """
 
     images: int
@@ -93,24 +93,26 @@ def predict_shards(
     progress: ProgressLog | None = None,
     **masks: Any,
 ) -> ShardsReport:
-    """Answer for any number of images, and write the rows into files of `folder`, each whole or not at all.
+    """Predict any number of images, and write the rows to files in `folder`.
 
-    A file is a function of the network, the images and the options alone: whatever was killed in between,
-    and on however many machines it was made, it has the same bytes.
+    A file appears when it is complete. Its content depends only on the network, the images and the options:
+    it has the same bytes after interruptions, and on any number of machines.
 
     Args:
+        run: the run.
         places: image files, folders, and all other sources of `besselnet.data.open_sources`.
+        folder: output folder.
         form: "csv", "jsonl" or "parquet".
-        rows_per_file: of image files and arrays; an archive has a file of its own.
-        shard: "3/16" for the third of sixteen shares of the files, which calls elsewhere complete.
-        resume: go on with the first file that is not there. Refused if anything has changed.
-        batch_size: images that the network takes at once.
+        rows_per_file: rows per file, for image files and arrays; an archive has its own file.
+        shard: "3/16" processes the third of sixteen parts of the files; other calls process the others.
+        resume: continue with the first missing file. Raises `ValueError` if anything has changed.
+        batch_size: images per batch.
         max_pixels, coverage, error_rate, features: as in `predict_rows`.
-        raw_csv: leave text as it is that a spreadsheet would take for a formula.
-        workers: processes on this machine, or workers of the cluster; unset: one for each core.
-        cluster: address of an existing Ray cluster that does the work; `gpus` of each of its workers.
-        progress: is told of every batch.
-        masks: for runs that give masks, the options of `besselnet.masks.predict_images`.
+        raw_csv: do not escape text that a spreadsheet would read as a formula.
+        workers: processes on this machine, or workers of the cluster. Default: one per core.
+        cluster: address of an existing Ray cluster to run on; `gpus` is the number of GPUs per worker.
+        progress: updated after every batch.
+        masks: for segmentation runs, the options of `besselnet.masks.predict_images`.
     """
     check_choice("form", form, FORMATS)
     if form == "parquet":
@@ -124,13 +126,15 @@ def predict_shards(
     answers: Answers
     if run.task == "segment":
         if features:
-            raise ValueError("features=True: must be False for a network that gives masks")
+            raise ValueError("features=True: must be False for a segmentation network")
         find_limits(run.trust, coverage, error_rate)
         warn_of_size(run)
         answers = MaskAnswers(run, folder, **options, **masks)
     else:
         if masks:
-            raise ValueError(f"{next(iter(masks))}: {run.folder} gives no masks")
+            raise ValueError(
+                f"{next(iter(masks))}: must be unset, because {run.folder} predicts no masks"
+            )
         options |= {"batch_size": batch_size, "features": features}
         options |= {"coverage": coverage, "error_rate": error_rate}
         answers = ImageAnswers(run, **options)
@@ -151,7 +155,7 @@ def predict_shards(
         _check_job(folder, job)
         wanted = [unit for unit in mine if not files.path(unit.name).exists()]
         if len(wanted) < len(mine) and not resume:
-            raise ValueError(f"{folder} has rows already: resume, or choose another folder")
+            raise ValueError(f"{folder} already has rows: resume, or choose another folder")
         write_json(folder / JOB_FILE, job)
         pieces = _pieces(sources, wanted, rows_per_file, answers.batch_size)
         found: Iterator[Answer]
@@ -176,7 +180,7 @@ def read_shard(shard: str | None) -> tuple[int, int]:
     parts = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
     share, shares = (int(parts[1]), int(parts[2])) if parts else (0, 0)
     if not 1 <= share <= shares:
-        raise ValueError(f"shard={shard!r}: must be like 3/16, from 1/16 to 16/16")
+        raise ValueError(f"shard={shard!r}: must be of the form 3/16, from 1/16 to 16/16")
     return share, shares
 
 
@@ -211,8 +215,8 @@ def _pieces(
                 yield from _batches(segments, f"{number:05d}-{part:06d}", batch_size)
         if seen != source.count:
             raise ValueError(
-                f"{source.name} had {source.count} images and now {seen}: let nothing change them "
-                "meanwhile, and start anew"
+                f"{source.name} had {source.count} images and now has {seen}: start again, and do not "
+                "change the images meanwhile"
             )
 
 
@@ -243,7 +247,7 @@ class _RowFiles:
         After a failure nothing more is written: a file would miss what failed.
         """
         if self._failed:
-            raise RuntimeError("an earlier answer was not written")
+            raise RuntimeError("an earlier row was not written")
         self._failed = True
         self._add(answer)
         self._failed = False
@@ -343,7 +347,7 @@ def _held(folder: Path, share: int, shares: int, units: Iterable[_Unit]) -> Iter
             yield
         return
     lock = folder / f".lock-{share}-of-{shares}"
-    with made_folder(folder), hold(lock, f"share {share}/{shares} of {folder}"):
+    with made_folder(folder), hold(lock, f"shard {share}/{shares} of {folder}"):
         # Those of other shares may be of processes on other machines.
         names = {unit.name for unit in units}
         for path in folder.glob("*.partial"):

@@ -1,4 +1,4 @@
-"""What training asks of batches."""
+"""Protocol of batches with a length."""
 
 from collections.abc import Iterator
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""How fast networks train and predict on this machine, measured side by side."""
+"""Measure the training and prediction speed of networks on this machine."""
 
 import gc
 import math
@@ -23,7 +23,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class Timing:
-    """How long to measure; see `time_in_turns`."""
+    """Duration of a measurement, see `time_in_turns`."""
 
     rounds: int
     fewest_rounds: int
@@ -42,13 +42,12 @@ def time_in_turns(
     stream: TextIO | None = None,
     text: str = "",
 ) -> dict[Name, list[float]]:
-    """Seconds per call of every candidate in every round.
+    """Return the seconds per call of every candidate in every round.
 
-    The candidates take turns, each round beginning with another one, so that whatever else the machine
-    does meets all of them. Short calls are repeated to fill ``timing.seconds_per_round``. The first call
-    of a turn is not counted: it finds the caches and the memory as the candidate before left them, and
-    whoever trains or predicts calls the same network again and again. `stream` gets how long `text` will
-    take, and progress; None for neither.
+    The candidates take turns, and each round begins with another one, so other load on the machine affects
+    all of them. Short calls are repeated to fill ``timing.seconds_per_round``. The first call of a turn is
+    not counted, because the caches and the memory are still those of the previous candidate. `stream` gets
+    the estimated time of `text` and progress; None for no output.
     """
     repeats, spent = {}, 0.0
     for name, call in calls.items():
@@ -84,17 +83,17 @@ def _time(call: Callable[[], object], repeats: int, clock: Callable[[], float]) 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast one network is, on the CPU, in its best round.
+    """Speed of one network on the CPU, in its best round.
 
     Attributes:
-        model: its name.
-        parameters: how many learn.
-        training: images per second of training steps: forward, backward, its own optimiser.
-        prediction: images per second of predictions, as `predict` makes them.
-        training_time, prediction_time: time for an image, divided by that of the baseline.
-        kept_bytes: what the forward pass of a training step keeps for the backward pass, without the
-            weights. It is the part of the memory that grows with the batch, and the same on every machine;
-            gradients and optimiser (three times the weights for AdamW) come on top.
+        model: name of the network.
+        parameters: number of learned parameters.
+        training: images per second in training: forward, backward and optimiser step.
+        prediction: images per second in prediction, as in `predict`.
+        training_time, prediction_time: time per image, relative to the baseline.
+        kept_bytes: activation memory that the forward pass keeps for the backward pass, without the weights.
+            It grows with the batch and is the same on every machine. Gradients and optimiser (three times the
+            weights for AdamW) are not included.
     """
 
     model: str
@@ -117,11 +116,12 @@ def measure_speed(
     timing: Timing = SPEED_TIMING,
     stream: TextIO | None = None,
 ) -> list[Speed]:
-    """Measure the networks of these names on random images; they take turns, the best round counts.
+    """Measure the speed of networks on random images; they take turns, and the best round counts.
 
     Args:
-        baseline: the network that the others are compared with, if it is among `models`.
-        stream: gets how long it will take, and progress; None for neither.
+        models: names of the networks.
+        baseline: the network for comparison, if it is one of `models`.
+        stream: stream for the estimated time and progress; None for no output.
     """
     check_count("batch_size", batch_size, least=2)
     generator = torch.Generator().manual_seed(0)
@@ -140,7 +140,7 @@ def measure_speed(
         sizes[name] = count_parameters(network), _kept_bytes(network, images, labels)
     text = f"speed at {image_size} pixels"
     if stream is not None:
-        print(f"{text}: first a step of each network", file=stream, flush=True)
+        print(f"{text}: one step of each network first", file=stream, flush=True)
     times = time_in_turns(calls, timing, stream=stream, text=text)
     best = {call: min(rounds) / batch_size for call, rounds in times.items()}
 

@@ -1,4 +1,4 @@
-"""What a network can learn from images: one object for each kind of labels, all with the same methods.
+"""The learning tasks: one class per kind of labels, all with the same methods.
 
 | task | outputs of the network | loss | score |
 |---|---|---|---|
@@ -44,16 +44,16 @@ SHOWN = 4
 
 
 class LearningTask(ABC):
-    """What `fit`, `evaluate` and `predict` need to know about the labels.
+    """Base class of tasks: loss, score and output of `fit`, `evaluate` and `predict`.
 
     Attributes:
         classes: names of the classes, or of the values.
-        name: of the task.
-        labels: what the images have, in words.
-        answers: what the network answers for, each "image" or all of its "pixels".
-        score: name of the score, the column `val_SCORE` of metrics.csv; title: what it is called.
-        table: where the report of `evaluate` has a row for each class or value.
-        is_share: whether the score is a share, shown in percent.
+        name: name of the task.
+        labels: kind of the labels, in words.
+        answers: "image" for one prediction per image, "pixels" for one per pixel.
+        score: name of the score, as in the column `val_SCORE` of metrics.csv; title: its title.
+        table: key of the report of `evaluate` with a row per class or value.
+        is_share: whether the score is a fraction, shown in per cent.
     """
 
     name: ClassVar[Task]
@@ -69,47 +69,47 @@ class LearningTask(ABC):
 
     @property
     def rotated_score(self) -> tuple[str, str]:
-        """Name and title of the score of rotated images."""
+        """Name and title of the score for rotated images."""
         return self.score, self.title
 
     @abstractmethod
     def criterion(self, config: TrainConfig, labels: Tensor | None = None) -> Criterion:
-        """The loss of training; `labels` are all training labels, for balanced class weights."""
+        """Return the training loss; `labels` are all training labels, for balanced class weights."""
 
     @property
     @abstractmethod
     def tally_size(self) -> int:
-        """How many numbers `tally` gives."""
+        """Number of values of `tally`."""
 
     @abstractmethod
     def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """(tally_size,) numbers whose sums over batches give the score."""
+        """Return numbers (tally_size,) whose sums over batches give the score."""
 
     @abstractmethod
     def score_of(self, tally: Tensor, images: float) -> float:
-        """The score of so many images, from the sum of their tallies."""
+        """Return the score of a number of images from the sum of their tallies."""
 
     @abstractmethod
     def meter(self, outputs: Tensor) -> "Metric":
-        """A torchmetrics metric that takes all that `result` needs, of batches and processes."""
+        """Return a torchmetrics metric that collects the input of `result` over batches and processes."""
 
     @abstractmethod
     def test_loss(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, float]:
-        """The mean loss of a batch, as it is reported, and the weight of the batch."""
+        """Return the mean loss of a batch, as reported, and the weight of the batch."""
 
     @abstractmethod
     def result(
         self, loss: float, found: Tensor, images: int, metrics: dict[str, float | None]
     ) -> Result:
-        """What `evaluate` gives, from what the meter `found`."""
+        """Return the result of `evaluate` from the value `found` by the meter."""
 
     @abstractmethod
     def answer(self, outputs: Tensor) -> Tensor:
-        """The answers, of the shape and in the units of the labels of a batch."""
+        """Convert outputs to predictions, in the shape and units of the labels."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of what `predict` writes about each image: one for each class or value.
+        """Names of the columns of `predict`, with one per class or value.
 
         A name that all rows have, such as "image", gets an underscore.
         """
@@ -117,22 +117,22 @@ class LearningTask(ABC):
 
     @abstractmethod
     def rows(self, outputs: Tensor) -> list[dict[str, Any]]:
-        """What `predict` writes about each image, by `columns`."""
+        """Return the row of `predict` for each image, by `columns`."""
 
     def update(self, meter: "Metric", outputs: Tensor, labels: Tensor) -> None:
-        """Show a batch to the meter."""
+        """Update the meter with a batch."""
         meter.update(outputs, labels)
 
     def about(self) -> dict[str, Any]:
-        """What the network's folder must say for `read_task`: JSON values."""
+        """Return the JSON values that the network folder stores for `read_task`."""
         return {"task": self.name}
 
     def centred(self, outputs: Tensor) -> Tensor:
-        """Outputs without what the answers do not depend on."""
+        """Return outputs without the part that does not affect predictions."""
         return outputs.float()
 
     def draw(self, folder: Path, result: Any, model: nn.Module, images: ImageSet) -> None:
-        """Pictures in a run folder of what was found on `images`: of classes, how they are confused."""
+        """Draw the results on `images` in a run folder; for classes, the confusion matrix."""
         # matplotlib takes half a second to import.
         from besselnet.drawing import attempt, draw_confusion
 
@@ -140,16 +140,16 @@ class LearningTask(ABC):
             attempt(draw_confusion, folder / "confusion.png", result.confusion, self.classes)
 
     def summary(self, result: Mapping[str, Any]) -> str:
-        """Score and loss in a line, from the JSON values of a result."""
+        """Return score and loss in one line, from the JSON values of a result."""
         return f"{self.title} {self.in_words(result[self.score])}  loss {result['loss']:.4f}"
 
     def in_words(self, score: float, digits: int = 2) -> str:
-        """A score as it is shown: 91.50%, or 0.9150 where it is no share."""
+        """Format a score: 91.50%, or 0.9150 if it is not a fraction."""
         return f"{score:.{digits}%}" if self.is_share else f"{score:.{digits + 2}f}"
 
 
 class Classify(LearningTask):
-    """One class for each image: logits (N, K), labels (N,)."""
+    """Classification, one class per image: logits (N, K), labels (N,)."""
 
     name, labels, score, title = "classify", "classes", "accuracy", "accuracy"
 
@@ -200,7 +200,7 @@ class Classify(LearningTask):
 
 
 class Segment(LearningTask):
-    """A class for each pixel: logits (N, K, H, W), masks (N, H, W) with `IGNORED` pixels."""
+    """Segmentation, one class per pixel: logits (N, K, H, W), masks (N, H, W) with `IGNORED` pixels."""
 
     name, labels, answers = "segment", "masks", "pixels"
     score, title = "iou", "mean IoU"
@@ -213,7 +213,7 @@ class Segment(LearningTask):
         return 2 * len(self.classes)
 
     def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Intersection and union of each class, in pixels."""
+        """Return intersection and union of each class, in pixels."""
         counts = count_pixels(outputs.argmax(1), labels, len(self.classes))
         shared = counts.diagonal()
         return torch.cat([shared, counts.sum(0) + counts.sum(1) - shared])
@@ -250,7 +250,7 @@ class Segment(LearningTask):
         return outputs.argmax(1)
 
     def rows(self, outputs: Tensor) -> list[dict[str, Any]]:
-        """The share of the pixels that each class has."""
+        """Return the fraction of pixels of each class."""
         masks = F.one_hot(self.answer(outputs), len(self.classes)).double().mean((1, 2))
         return [dict(zip(self.columns, shares)) for shares in masks.tolist()]
 
@@ -286,11 +286,11 @@ class _Rows(LearningTask):
 
 
 class Regress(_Rows):
-    """Values for each image: outputs (N, K) in deviations from the mean, values (N, K) in their own units.
+    """Regression: outputs (N, K) are standardised, values (N, K) are in their own units.
 
     Args:
         classes: names of the values.
-        mean, deviation: (K,) of the training values; 0 and 1 unless given.
+        mean, deviation: mean and standard deviation (K,) of the training values. Default: 0 and 1.
     """
 
     name, labels, score, title = "regress", "values", "r2", "R²"
@@ -309,7 +309,7 @@ class Regress(_Rows):
 
     @classmethod
     def of_values(cls, classes: Sequence[str], values: Tensor) -> "Regress":
-        """With mean and deviation of values (N, K); the deviation of values that are all equal is 1."""
+        """Return the task with mean and deviation of values (N, K); if all are equal, the deviation is 1."""
         exact = values.double()
         deviation = exact.std(0, correction=0)
         return cls(classes, exact.mean(0), torch.where(deviation > 0, deviation, 1))
@@ -325,7 +325,7 @@ class Regress(_Rows):
         return 3 * len(self.classes)
 
     def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Squared errors, values and squared values, in deviations from the mean of the training."""
+        """Return squared errors, values and squared values, standardised as the training values."""
         wanted = (labels - self.mean.to(labels)) / self.deviation.to(labels)
         parts = (outputs - wanted).square(), wanted, wanted.square()
         return torch.cat([part.sum(0) for part in parts])
@@ -348,7 +348,7 @@ class Regress(_Rows):
         return ValueEvaluation(loss, self.answer(outputs), values, metrics)
 
     def draw(self, folder: Path, result: Any, model: nn.Module, images: ImageSet) -> None:
-        """Answers against the values."""
+        """Draw predicted against true values."""
         from besselnet.drawing import attempt, draw_values
 
         attempt(draw_values, folder / "values.png", result.values, result.answers, self.classes)
@@ -365,7 +365,7 @@ class Regress(_Rows):
 
 
 class Multilabel(_Rows):
-    """Any of several classes for each image: logits (N, K), labels (N, K) of 0 and 1."""
+    """Multi-label classification: logits (N, K), labels (N, K) of 0 and 1."""
 
     name, labels, score, title = "multilabel", "several labels", "f1", "mean F1"
 
@@ -378,7 +378,7 @@ class Multilabel(_Rows):
         return 2 * len(self.classes)
 
     def tally(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """For each label 2 x right, and true + answered."""
+        """Return 2 x correct, and true + predicted, for each label."""
         answers = self.answer(outputs)
         return torch.cat([2 * (answers * labels).sum(0), (answers + labels).sum(0)])
 
@@ -402,7 +402,7 @@ class Multilabel(_Rows):
         return "labels", *super().columns
 
     def rows(self, outputs: Tensor) -> list[dict[str, Any]]:
-        """The likely labels, with semicolons between them, and the probability of each."""
+        """Return the predicted labels, separated by semicolons, and the probability of each."""
         rows = []
         for likely, shares in zip(self.answer(outputs).tolist(), outputs.sigmoid().tolist()):
             names = ";".join(name for name, there in zip(self.classes, likely) if there)
@@ -416,7 +416,7 @@ _TASKS: dict[str, type[LearningTask]] = {
 
 
 def task_of(images: ImageSet) -> LearningTask:
-    """What can be learned from the labels of (training) images."""
+    """Return the task for the labels of (training) images."""
     if images.task == "regress":
         return Regress.of_values(images.classes, images.labels)
     return _TASKS[images.task](images.classes)

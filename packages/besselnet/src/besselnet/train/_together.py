@@ -1,4 +1,4 @@
-"""What several processes do together in a step: each takes its share of the batch."""
+"""Training steps of several processes, each with its part of the batch."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Trust in the answers of a run: fitted at its end on the validation images, tested by `evaluate`."""
+"""Trust in the predictions of a run: fitted on the validation images, tested by `evaluate`."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -52,7 +52,7 @@ def explain_no_trust(source: str) -> str:
     remedy = ""
     if source and "val" in data_options(source):
         remedy = "; hold some out with --set data.options.val=0.1"
-    return f"no validation images: probabilities are not calibrated, no answer is called unsure{remedy}"
+    return f"no validation images: probabilities are not calibrated, and `sure` is not available{remedy}"
 
 
 def find_limits(
@@ -65,8 +65,8 @@ def find_limits(
     for name, value in asked.items():
         if value is not None:
             raise ValueError(
-                f"{name}={value!r}: must be unset for this run: only runs with classes and validation images "
-                "know when their answers are sure"
+                f"{name}={value!r}: must be unset for this run: it requires a run with classes and "
+                "validation images"
             )
     return None
 

@@ -18,8 +18,8 @@ from besselnet.data._stored import select_rows
 
 @register_data(
     "folder",
-    summary="your own images: a directory per class, optionally below train/ val/ test/",
-    obtain="give the path of your folder",
+    summary="your own images: one subfolder per class, optionally in train/ val/ test/",
+    obtain="use the path of your folder",
 )
 def load_folder(
     *,
@@ -81,7 +81,7 @@ def load_folder(
     for number, (part, place) in enumerate(places.items()):
         rows = (part_of[found.places] == number).nonzero()[:, 0]
         if not len(rows):
-            raise ValueError(f"{place}: no image can be read")
+            raise ValueError(f"{place}: has no readable image")
         images = select_rows(found.images, rows)
         sets[part] = ImageSet(images, label_of[found.places[rows]], classes)
     return assemble(
@@ -99,11 +99,11 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     names = tuple(sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name[0] != "."))
     if not names:
         raise ValueError(
-            f"{folder}: has no class folders; put the images of each class in its own, or make folders "
-            "images and masks, or a CSV table with a column 'file'"
+            f"{folder}: has no class folders; put the images of each class into its own folder, or make "
+            "folders images and masks, or a CSV table with a column 'file'"
         )
     if len(names) == 1:
-        raise ValueError(f"{folder}: has one class only ({names[0]}); two are needed to tell apart")
+        raise ValueError(f"{folder}: has only one class ({names[0]}); must have at least two")
     return names
 
 
@@ -113,7 +113,7 @@ def _list_files(folder: Path, classes: tuple[str, ...]) -> tuple[list[str], Tens
     labels = []
     for name in _class_names(folder):
         if name not in classes:
-            raise ValueError(f"{folder / name}: is no class of the training folder {classes}")
+            raise ValueError(f"{folder / name}: is not a class of the training folder {classes}")
         files = list(walk_images(folder / name))
         if not files:
             raise ValueError(

@@ -113,14 +113,14 @@ _SOURCES = ("FRI", "FRII", "Compact", "Bent")
 _ARCHIVE, _MEMBER = "galaxy_data_h5.zip", "galaxy_data_h5.h5"
 _PARTS = {"train": "train", "val": "valid", "test": "test"}
 _OBTAIN = (
-    "it is inside the package firstgalaxydata: pip install --no-deps firstgalaxydata "
+    "part of the package firstgalaxydata: pip install --no-deps firstgalaxydata "
     "(its code needs torchvision and astropy, its files do not)"
 )
 
 
 @register_data(
     "radio-galaxies",
-    summary="2 158 radio galaxies, grey, FRI / FRII / compact / bent, official parts",
+    summary="2 158 radio galaxies, grey, FRI / FRII / compact / bent, official splits",
     obtain=_OBTAIN,
 )
 def load_radio_galaxies(

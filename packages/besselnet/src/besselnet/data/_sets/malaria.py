@@ -77,7 +77,7 @@ def slide_of(name: str) -> str:
     """The slide that a cell was cut from: case and patient at the start of its file name."""
     found = _SLIDE.match(name)
     if found is None:
-        raise ValueError(f"{name}: the name does not begin with a slide such as C100P61")
+        raise ValueError(f"{name}: the name must begin with a slide such as C100P61")
     return found.group().upper()
 
 
@@ -120,7 +120,7 @@ def _decode(path: Path, size: int, resize: Resize, max_pixels: int | None) -> di
         labels.append(CLASSES.index(place.parent.name))
         slides.append(slide_of(place.name))
     if set(labels) != {0, 1}:
-        raise ValueError(f"{path}: needs images in both {' and '.join(CLASSES)}")
+        raise ValueError(f"{path}: must have images in both {' and '.join(CLASSES)}")
     _, groups = np.unique(slides, return_inverse=True)
     return {
         "x": torch.cat(images).numpy(),

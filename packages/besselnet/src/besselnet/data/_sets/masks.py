@@ -34,8 +34,8 @@ _MOST_PACKED = 100
 
 @register_data(
     "masks",
-    summary="your own images with masks: images/ and masks/, optionally below train/ val/ test/",
-    obtain="give the path of your folder",
+    summary="your own images with masks: images/ and masks/, optionally in train/ val/ test/",
+    obtain="use the path of your folder",
 )
 def load_masks(
     *,
@@ -114,7 +114,7 @@ def load_masks(
     for part, place in places.items():
         chosen = [row for row, (name, _) in enumerate(kept) if name == part]
         if not chosen:
-            raise ValueError(f"{place}: no image can be read")
+            raise ValueError(f"{place}: has no readable image")
         objects = None if instances is None else instances[chosen]
         sets[part] = ImageSet(images[chosen], labels[chosen], classes, instances=objects)
     return assemble(
@@ -133,12 +133,12 @@ def _legend(
     else:
         found = read_legend(Path(legend)) if isinstance(legend, str) else make_legend(legend)
     if masks == "instances" and found is not None:
-        raise ValueError(f"{root}: masks='instances' needs no legend, and there is one")
+        raise ValueError(f"{root}: masks='instances' cannot be combined with a legend")
     if masks == "colours" and found is None:
-        raise ValueError(f"{root}: masks='colours' needs a legend: {_HOW_TO_NAME}")
+        raise ValueError(f"{root}: masks='colours' requires a legend: {_HOW_TO_NAME}")
     if masks is not None and found is not None and found.colours != (masks == "colours"):
         kind = "colours" if found.colours else "numbers"
-        raise ValueError(f"{root}: masks={masks!r}, and the legend has {kind}")
+        raise ValueError(f"{root}: masks={masks!r}, but the legend has {kind}")
     return found
 
 
@@ -161,7 +161,7 @@ def _by_name(folder: Path) -> dict[Path, Path]:
     for path in image_files(folder):
         name = path.relative_to(folder).with_suffix("")
         if name in found:
-            raise ValueError(f"{path}: has the name of {found[name]}")
+            raise ValueError(f"{path}: has the same name as {found[name]}")
         found[name] = path
     if not found:
         raise ValueError(f"{folder}: has no images ({', '.join(SUFFIXES)})")
@@ -179,7 +179,7 @@ def _check_memory(paths: Sequence[Path], page: int | None, max_pixels: int | Non
     if needed > max(MOST_BYTES, _MOST_PACKED * with_files):
         raise ValueError(
             f"{paths[0].parent}: {counted(len(sizes), 'image')} of up to {width}x{height} pixels take more "
-            f"than {needed:,} bytes together: set image_size (command line: --set data.image_size=256)"
+            f"than {needed:,} bytes in total: set image_size (command line: --set data.image_size=256)"
         )
 
 
@@ -190,7 +190,7 @@ def _has_colours(legend: Legend | None) -> bool:
 def _check_size(path: Path, image: Tensor, mask_path: Path, mask: np.ndarray) -> None:
     if tuple(image.shape[1:]) != mask.shape[:2]:
         raise ValueError(
-            f"{mask_path}: has {mask.shape[1]}x{mask.shape[0]} pixels, and its image {path} has "
+            f"{mask_path}: has {mask.shape[1]}x{mask.shape[0]} pixels, but its image {path} has "
             f"{image.shape[2]}x{image.shape[1]}"
         )
 
@@ -199,7 +199,7 @@ def _numbers(mask: np.ndarray, legend: Legend | None) -> np.ndarray:
     """(H, W) whole numbers: classes, or what `label_masks` takes."""
     if legend is not None:
         if not legend.colours and mask.ndim == 3:
-            raise ValueError("has colours, and the legend has numbers")
+            raise ValueError("has colours, but the legend has numbers")
         return legend.apply(mask)
     if mask.ndim == 3:
         colours = np.unique(mask.reshape(-1, 3), axis=0)

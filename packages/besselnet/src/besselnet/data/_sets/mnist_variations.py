@@ -94,9 +94,8 @@ class Variation:
         name, rotated = self.name, "rot" in self.name and version == "recreated"
         if interpolation != _INTERPOLATION and not rotated:
             raise ValueError(
-                f"interpolation={interpolation!r}: must be {_INTERPOLATION!r} unless digits are rotated "
-                f"here, in mnist-rot or mnist-rot-back with version='recreated'; this is {name} with "
-                f"version={version!r}"
+                f"interpolation={interpolation!r}: must be {_INTERPOLATION!r} for {name} with "
+                f"version={version!r}; others are for mnist-rot and mnist-rot-back with version='recreated'"
             )
         original = None if version == "recreated" else self._obtain(root, version)
         if original is not None:
@@ -221,7 +220,7 @@ def _patches(
 
 def _photographs() -> list[np.ndarray]:
     """Grey photographs (H, W) uint8 from the scikit-image wheel."""
-    where = "the photographs for the background are inside scikit-image"
+    where = "the background photographs are part of scikit-image"
     folder = package_folder("skimage", f"{where}: pip install 'besselnet[photos]'") / "data"
     return [decode_image(folder / name, channels=1)[0].numpy() for name in _PHOTOGRAPHS]
 

@@ -26,7 +26,7 @@ _GROUP_KEYS = ("groups", "slide")
 @register_data(
     "npz",
     summary="your own arrays: x, y (or x_train, y_train, x_test, ...), classes, groups",
-    obtain="give the path of your .npz file",
+    obtain="use the path of your .npz file",
 )
 def load_npz(
     *,
@@ -64,7 +64,7 @@ def load_npz(
     - `max_bytes`: what a compressed file may unpack to; 1 GB.
     """
     if root is None or root.is_dir():
-        raise ValueError(f"npz needs the path of an .npz file, got {root}")
+        raise ValueError(f"npz requires the path of an .npz file, got {root}")
     if layout is not None:
         check_choice("layout", layout, ("NHWC", "NCHW"))
     if masks is not None:

@@ -16,8 +16,8 @@ from besselnet.data._table import read_table, table_in
 
 @register_data(
     "table",
-    summary="your own images in a CSV table: file, and a label, label;label, or values",
-    obtain="give the path of your .csv file, or of the folder with it",
+    summary="your own images in a CSV table: file, and label, label;label or values",
+    obtain="use the path of your .csv file or of its folder",
 )
 def load_table(
     *,
@@ -47,7 +47,7 @@ def load_table(
     """
     path = table_in(root) if root is not None and root.is_dir() else root
     if path is None:
-        raise ValueError(f"table needs the path of a CSV file, or of a folder with one, got {root}")
+        raise ValueError(f"table requires the path of a CSV file or of its folder, got {root}")
     table = read_table(path, task)
     found = read_files(
         path,
@@ -68,7 +68,7 @@ def load_table(
             continue
         rows = [row for row, number in enumerate(found.places.tolist()) if part_of[number] == part]
         if not rows:
-            raise ValueError(f"{path}: no image of {part!r} can be read")
+            raise ValueError(f"{path}: has no readable image for {part!r}")
         numbers, images = found.places[rows], select_rows(found.images, rows)
         groups = None if table.groups is None else table.groups[numbers]
         sets[part] = ImageSet(images, table.labels[numbers], table.classes, groups)
