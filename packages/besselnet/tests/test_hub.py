@@ -378,6 +378,16 @@ def test_the_shipped_networks_recognise_digits_upright_and_turned(name):
             assert right.double().mean() > 0.93
 
 
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [("besselnet_small", "image-classification"), ("besselnet_unet", "image-segmentation")],
+)
+def test_a_card_names_the_task(tmp_path, name, task):
+    model = besselnet.create_model(name, in_channels=1, num_classes=2, image_size=32)
+    save_pretrained(model, tmp_path)
+    assert f"pipeline_tag: {task}\n" in (tmp_path / "README.md").read_text()
+
+
 def test_text_in_a_card_is_text(tmp_path):
     about = {"<b>data": "<script>alert(1)</script> | [x](javascript:0)\n# title"}
     save_pretrained(trained(), tmp_path, classes=["a|b", "<i>", "[c](d)"], about=about)

@@ -118,12 +118,13 @@ def model_card(config: Mapping[str, Any], parameters: int) -> str:
         },
     }
     table = "\n".join(f"| {markdown_text(key)} | {text} |" for key, text in rows.items())
-    return _CARD.format(name=config["name"], table=table)
+    task = {"image": "image-classification", "pixels": "image-segmentation"}[info.answers]
+    return _CARD.format(name=config["name"], task=task, table=table)
 
 
 _CARD = """---
 library_name: besselnet
-pipeline_tag: image-classification
+pipeline_tag: {task}
 tags:
 - rotation-equivariance
 - pytorch
