@@ -31,4 +31,6 @@ def run_rank(rank, folder):
     # Different seeds: the wrapper must carry the weights of rank 0 to rank 1.
     model = nn.parallel.DistributedDataParallel(make_model(seed=rank))
     torch.save(gradients(model, make_images()[2 * rank : 2 * rank + 2]), folder / f"{rank}.pt")
+    # A process that leaves early can abort the other one, which still listens to it.
+    distributed.barrier()
     distributed.destroy_process_group()

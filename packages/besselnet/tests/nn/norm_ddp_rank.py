@@ -54,4 +54,6 @@ def run_rank(rank, folder):
     for gradient in found[1]:
         distributed.all_reduce(gradient)
     torch.save(found, folder / f"{rank}.pt")
+    # A process that leaves early can abort the other one, which still listens to it.
+    distributed.barrier()
     distributed.destroy_process_group()

@@ -98,10 +98,13 @@ def test_ctrl_c_ends_it_in_one_line():
     command = [sys.executable, "-m", "besselnet", "play", "--port", "0"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **streams) as playing:
-        said = playing.stdout.readline()
-        assert said.startswith("open http://127.0.0.1:")
-        playing.send_signal(signal.SIGINT)
-        _, error = playing.communicate(timeout=30)
+        try:
+            said = playing.stdout.readline()
+            assert said.startswith("open http://127.0.0.1:")
+            playing.send_signal(signal.SIGINT)
+            _, error = playing.communicate(timeout=30)
+        finally:
+            playing.kill()
     assert playing.returncode == 130
     (line,) = error.splitlines()
     assert line.startswith("besselnet: ")

@@ -160,7 +160,7 @@ def write_piece(
         "hashes": row_hashes(images),
         "places": places,
     }
-    about = {"failures": json.dumps(list(failures)), "largest": str(largest)}
+    about = {"failures": json.dumps(list(failures), allow_nan=False), "largest": str(largest)}
     header = {"format": _FORMAT, **about, "checksum": _checksum(columns, about)}
     write_atomically(path, save(columns, metadata=header))
 
