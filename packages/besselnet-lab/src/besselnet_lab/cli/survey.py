@@ -65,4 +65,4 @@ def survey(
         return
     for table in cost_tables(rates):
         typer.echo(table.markdown())
-    typer.echo(f"rehearsal: {json.dumps(report['rehearsal'])}")
+    typer.echo(f"rehearsal: {json.dumps(report['rehearsal'], allow_nan=False)}")

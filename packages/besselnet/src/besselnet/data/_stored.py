@@ -201,7 +201,7 @@ def _checksum(columns: dict[str, Tensor], about: dict[str, str]) -> str:
     found = hashlib.blake2b(digest_size=16)
     for name in ("hashes", "places"):
         found.update(columns[name].numpy().tobytes())
-    found.update(json.dumps(about, sort_keys=True).encode())
+    found.update(json.dumps(about, sort_keys=True, allow_nan=False).encode())
     return found.hexdigest()
 
 
