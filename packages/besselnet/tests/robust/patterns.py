@@ -1,5 +1,6 @@
 """Images of three classes, and a network that has learned them in a second."""
 
+import copy
 import functools
 
 import torch
@@ -26,9 +27,17 @@ def pattern_images(count: int, seed: int, side: int = 12) -> tuple[Tensor, Tenso
     return (0.35 + 0.2 * pattern + noise - 0.15).clamp(0, 1)[:, None], labels
 
 
-@functools.cache
 def trained_network() -> nn.Module:
-    """Right for nearly all patterns, dropout and batch normalisation inside, in training mode."""
+    """Right for nearly all patterns, dropout and batch normalisation inside, in training mode.
+
+    Each call has its own copy, so that no test sees the mode another one left.
+    """
+    return copy.deepcopy(_train())
+
+
+@functools.cache
+@torch.enable_grad()  # the first call may come from an attack that only looks
+def _train() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = nn.Sequential(
