@@ -21,6 +21,7 @@ from besselnet_lab.report.collect import (
     readings,
     undisturbed_seconds,
 )
+from besselnet_lab.report.columns import draw_columns, standings, standings_in_words
 from besselnet_lab.report.figures import draw_figures
 from besselnet_lab.report.overview import draw_overview
 from study.toys import make_result
@@ -273,6 +274,41 @@ def test_a_table_for_each_data_set_shows_accuracy_time_and_rotation_by_size(grow
     assert galaxies.index("ResNet-18") < galaxies.index("besselnet")
     page = (growing_report / "report.html").read_text()
     assert "Tissues aug, by the number of training images" in page
+
+
+def test_the_columns_of_the_paper_show_the_best_network_of_besselnet():
+    """In 2 columns, ahead in one; digits of a name of their own count by the number of training images."""
+    networks = {"model": "besselnet_small", "group": "SO(2)"}
+    results = [
+        make_result(0.95, method="besselnet_small", **networks),
+        make_result(0.85, method="besselnet_base", **networks),
+        make_result(0.99, method="ResNet-18", model="resnet18", group="trivial"),
+        make_result(0.50, method="besselnet_small", regime="1200", train_images=1_200, **networks),
+        make_result(0.99, method="besselnet_small", regime="700", train_images=700, **networks),
+    ]
+    tables = collect(results)
+    found = {standing.column[:3]: standing for standing in standings(tables)}
+    assert len(found) == 30
+    low, inter = found["MNIST", "upright", "low"], found["MNIST", "upright", "inter"]
+    assert (low.own.row.method, low.own.ours.mean) == ("besselnet_small", pytest.approx(95))
+    assert (low.best_bcnn.paper.mean, low.best.paper.mean) == (79.67, 79.67)
+    assert (low.is_ahead, inter.is_ahead) == (True, False)
+    assert inter.own.ours.mean == pytest.approx(50)
+    assert sum(standing.own is not None for standing in found.values()) == 2
+    assert "results in 2 of these columns" in standings_in_words(found.values())
+    (figure,) = draw_columns(tables).values()
+    paper, bcnn, own = (line[0].get_xydata().tolist() for line in figure.axes[0].containers)
+    titles = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    places = {"MNIST upright low": 95, "MNIST upright inter": 50}
+    assert own == [[pytest.approx(x), titles.index(title)] for title, x in places.items()][::-1]
+    assert len(paper) == len(bcnn) == 30
+    galaxies = titles.index("Galaxy10 DECals aug high")
+    assert (paper[galaxies][0], bcnn[galaxies][0]) == (87.70, 85.25)
+
+
+def test_without_a_network_of_besselnet_no_picture_of_the_columns(results):
+    plain = [result for result in results if not result["model"]["name"].startswith("besselnet")]
+    assert not draw_columns(collect(plain))
 
 
 def test_one_picture_has_a_panel_for_each_data_set_and_a_line_for_each_method():

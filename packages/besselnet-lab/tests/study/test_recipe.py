@@ -5,8 +5,10 @@ from collections import Counter
 
 import pytest
 
+from besselnet.train import recommended_epochs
 from besselnet_lab.paper import published, training_images
 from besselnet_lab.study.cells import expand, select
+from besselnet_lab.study.estimate import steps_of
 from besselnet_lab.study.recipe import read_recipe
 from places import DOCS, LAB
 from study.toys import RECIPE, write_study
@@ -97,6 +99,20 @@ def test_recommended_settings_stand_for_those_of_recipe_regime_and_data(tmp_path
     # The recommendation decides how images are augmented, but upright images are not rotated.
     upright = expand(read_recipe(write_study(tmp_path, recipe.replace('"aug"', '"upright"'))))
     assert upright[1].over_recommended["augment"]["without"] == ("rotate", "reflect")
+    # Without augmentation is without any.
+    plain = expand(read_recipe(write_study(tmp_path, recipe.replace('"aug"', '"noaug"'))))
+    assert plain[1].over_recommended["data"] == {"augment": []}
+
+
+def test_recommended_epochs_are_estimated_as_they_will_be(tmp_path):
+    recipe = RECIPE.replace('"quick"', '"quick"\nrecommended = true')
+    narrow, quick, *_ = expand(read_recipe(write_study(tmp_path, recipe)))
+    assert steps_of(narrow) == 2 * 2
+    batches = -(-quick.train_images // quick.config.train.batch_size)
+    wanted = recommended_epochs(quick.train_images, quick.config.train.batch_size)
+    assert steps_of(quick) == wanted * batches
+    fixed = write_study(tmp_path, recipe + "train = { epochs = 3 }\n")
+    assert steps_of(expand(read_recipe(fixed))[1]) == 3 * batches
 
 
 def test_settings_from_the_command_line_rule(tmp_path):

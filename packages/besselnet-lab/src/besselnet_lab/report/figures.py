@@ -13,11 +13,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from besselnet.drawing import plain_text, png_bytes, svg_bytes
 from besselnet_lab.paper import training_images
 from besselnet_lab.report.collect import ColumnKey, Entry, RowKey, Table
+from besselnet_lab.report.columns import draw_columns
 from besselnet_lab.report.overview import draw_overview
 from besselnet_lab.report.robustness import RobustEntry, draw_robust_curves
 from besselnet_lab.report.segmentation import MaskEntry, draw_masks
 
-__all__ = ["EXPLANATIONS", "MASKS", "OVERVIEW", "ROBUST", "Drawing", "Figures", "draw_figures"]
+__all__ = ["EXPLANATIONS", "FIRST", "MASKS", "ROBUST", "Drawing", "Figures", "draw_figures"]
 
 # One hue for a family of methods, as dark as the method is late in the family.
 _HUES = {
@@ -64,7 +65,8 @@ class Figures:
         return found
 
 
-OVERVIEW, MASKS, ROBUST, CURVES, SIZES, COSTS = (
+COLUMNS, OVERVIEW, MASKS, ROBUST, CURVES, SIZES, COSTS = (
+    "The paper's columns",
     "All data sets",
     "Masks",
     "Robustness",
@@ -72,8 +74,13 @@ OVERVIEW, MASKS, ROBUST, CURVES, SIZES, COSTS = (
     "Accuracy against the number of training images",
     "Accuracy against time and operations",
 )
-SECTIONS = (OVERVIEW, MASKS, ROBUST, CURVES, SIZES, COSTS)
+# The sections before the tables.
+FIRST = (COLUMNS, OVERVIEW, MASKS, ROBUST)
+SECTIONS = (*FIRST, CURVES, SIZES, COSTS)
 EXPLANATIONS = {
+    COLUMNS: "Accuracy on test images. Each line is a column of the paper's tables: besselnet's best network "
+    "in this study, the best B-CNN of the paper, and the best of its 15 methods. Error bars are one standard "
+    "deviation of the runs.",
     OVERVIEW: "Mean accuracy on test images against the number of training images and the training time. "
     "Error bars are one standard deviation of the runs.",
     MASKS: "F1 for two classes, otherwise mean Dice. Error bars are one standard deviation of the runs.",
@@ -104,9 +111,13 @@ def draw_figures(
     # Names may have letters that the font does not have.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        for section, drawn in ((OVERVIEW, draw_overview(tables)), (MASKS, draw_masks(masks))):
+        for section, drawn in (
+            (COLUMNS, draw_columns(tables)),
+            (OVERVIEW, draw_overview(tables)),
+            (MASKS, draw_masks(masks)),
+        ):
             for title, figure in drawn.items():
-                file = f"{title.replace(' ', '-').lower()}.svg"
+                file = _file_name(title)
                 svg, png = _svg(figure), png_bytes(figure)
                 figures.drawings.append(Drawing(section, title, file, svg, "", "", png=png))
         for (column, title), figure in draw_robust_curves(robust).items():
@@ -140,18 +151,21 @@ def _drawing(
     section: str, column: ColumnKey, figure: Figure, ran: bool = True, about: str = ""
 ) -> Drawing:
     title = column.full_title.strip() + (f", {about}" if about else "")
-    # File systems take names of 255 bytes.
-    file = re.sub(r"[^a-z0-9]+", "-", f"{section} {title}".lower()).strip("-")[:200] + ".svg"
     return Drawing(
         section,
         title,
-        file,
+        _file_name(f"{section} {title}"),
         _svg(figure),
         column.data_set,
         column.augmentation,
         column.regime,
         ran,
     )
+
+
+def _file_name(title: str) -> str:
+    # File systems take names of 255 bytes.
+    return re.sub(r"[^a-z0-9]+", "-", title.lower().replace("'", "")).strip("-")[:200] + ".svg"
 
 
 def _draw_curves(entries: Sequence[Entry], styles: dict[RowKey, _Style]) -> Figure:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from besselnet.train import in_words
 from besselnet.untrusted import markdown_text
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, Table
-from besselnet_lab.report.figures import EXPLANATIONS, MASKS, OVERVIEW, ROBUST, Figures
+from besselnet_lab.report.figures import COLUMNS, EXPLANATIONS, MASKS, OVERVIEW, ROBUST, Figures
 from besselnet_lab.report.robustness import RobustEntry, robust_notes, robust_tables
 from besselnet_lab.report.segmentation import MaskEntry, mask_tables
 from besselnet_lab.report.sizes import by_size
@@ -34,8 +34,9 @@ def markdown(
     """The whole report; figures are linked as files of the folder `figures`."""
     trainings = sum(entry.runs for entry in masks)
     parts = [f"# {markdown_text(title)}", about(tables), " ".join(overview(tables, trainings))]
-    parts.append("\n".join(f"- *{word}*: {meaning}" for word, meaning in WORDS))
     drawn = figures.sections()
+    parts += _pictures(COLUMNS, drawn.pop(COLUMNS))
+    parts.append("\n".join(f"- *{word}*: {meaning}" for word, meaning in WORDS))
     parts += _pictures(OVERVIEW, drawn.pop(OVERVIEW))
     parts += _masks(masks, drawn.pop(MASKS))
     parts += _robustness(robust, drawn.pop(ROBUST))

@@ -7,7 +7,7 @@ from importlib.resources import files
 from string import Template
 
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, RowKey, Table
-from besselnet_lab.report.figures import EXPLANATIONS, MASKS, OVERVIEW, ROBUST, Figures
+from besselnet_lab.report.figures import EXPLANATIONS, FIRST, MASKS, ROBUST, Figures
 from besselnet_lab.report.robustness import RobustEntry, robust_notes, robust_tables
 from besselnet_lab.report.segmentation import MaskEntry, mask_tables
 from besselnet_lab.report.sizes import by_size
@@ -48,14 +48,13 @@ def page(
         drawn[MASKS] += _masks(masks)
     if ROBUST in drawn:
         drawn[ROBUST] = _robustness(robust) + drawn[ROBUST]
-    first = (OVERVIEW, MASKS, ROBUST)
-    sections = [(heading, drawn[heading]) for heading in first if heading in drawn] + texts[:1]
+    sections = [(heading, drawn[heading]) for heading in FIRST if heading in drawn] + texts[:1]
     for number, table in enumerate(tables):
         name = f"table{number}"
         shown = _wide_table(table, name) if table.is_paper else _variants(table, name)
         sections.append((table.name, shown))
     sections += texts[1:]
-    sections += [section for section in drawn.items() if section[0] not in first]
+    sections += [section for section in drawn.items() if section[0] not in FIRST]
     if tables:
         sections.append(("All cells", _all_cells(tables)))
     bodies, links = [], []

@@ -13,6 +13,7 @@ from besselnet_lab.report.collect import (
     finishes,
     readings,
 )
+from besselnet_lab.report.columns import standings, standings_in_words
 from besselnet_lab.report.texts import ALONE, BESIDE_PAPER
 
 __all__ = ["Line", "TextTable", "about", "overview", "summaries"]
@@ -66,6 +67,7 @@ def overview(tables: Sequence[Table], further: int = 0) -> list[str]:
             }
             counts = [f"{both.count(v)} {word}" for v, word in words.items() if v in both]
             sentences.append(f"Of these cells: {', '.join(counts)}.")
+        sentences += filter(None, [standings_in_words(standings(tables))])
         own = sum(e.paper is None and e.column in columns for e in ran)
         if own:
             sentences.append(
@@ -93,12 +95,8 @@ def run_here(tables: Sequence[Table]) -> TextTable:
     """Every cell that was run, against its number in the paper, its best B-CNN and its best row."""
     lines = []
     for table in tables:
-        for column in table.columns:
-            entries = table.column(column)
-            theirs = [e for e in entries if e.paper is not None]
-            bcnns = [e for e in theirs if e.row.family == "B-CNN"]
-            best_bcnn, best = _best(bcnns), _best(theirs)
-            ran = [e for e in entries if e.ours is not None]
+        for column, best_bcnn, best, _ in standings([table]):
+            ran = [e for e in table.column(column) if e.ours is not None]
             for entry in sorted(ran, key=lambda e: -e.ours.mean if e.ours else 0.0):
                 compared = entry.comparison
                 cells = [
@@ -108,7 +106,7 @@ def run_here(tables: Sequence[Table]) -> TextTable:
                     str(entry.paper) if entry.paper else MISSING,
                     f"{compared.difference:+.2f} {compared.mark}" if compared else MISSING,
                     _against(entry, best_bcnn),
-                    "the same" if best_bcnn and best is best_bcnn else _against(entry, best),
+                    "the same" if best is best_bcnn else _against(entry, best),
                 ]
                 lines.append(Line(cells, column, entry.row))
     return TextTable(
@@ -123,12 +121,8 @@ def run_here(tables: Sequence[Table]) -> TextTable:
     )
 
 
-def _best(entries: Sequence[Entry]) -> Entry | None:
-    return max(entries, key=lambda e: e.paper.mean if e.paper else 0.0, default=None)
-
-
-def _against(entry: Entry, best: Entry | None) -> str:
-    if entry.ours is None or best is None or best.paper is None:
+def _against(entry: Entry, best: Entry) -> str:
+    if entry.ours is None or best.paper is None:
         return MISSING
     difference = entry.ours.mean - best.paper.mean
     return f"{best.paper} ({best.row.title}): {difference:+.2f}"

@@ -12,7 +12,14 @@ import torch
 from besselnet.atomic import write_json
 from besselnet.data import cache_folder
 from besselnet.models import model_info
-from besselnet.train import Segment, TrainConfig, build_model, describe_environment, fit
+from besselnet.train import (
+    Segment,
+    TrainConfig,
+    build_model,
+    describe_environment,
+    fit,
+    recommended_epochs,
+)
 from besselnet.untrusted import read_json
 from besselnet_lab.study.cells import Cell
 
@@ -26,10 +33,12 @@ _FORWARD = 1 / 3
 
 
 def steps_of(cell: Cell) -> int:
-    """Steps of the training."""
-    train = cell.config.train
+    """Steps of the training; patches of images with masks are not counted."""
+    train, epochs = cell.config.train, cell.config.train.epochs
+    if cell.over_recommended is not None and "epochs" not in cell.over_recommended["train"]:
+        epochs = recommended_epochs(cell.train_images, train.batch_size * train.accumulate)
     batches = math.ceil(cell.train_images / train.batch_size)
-    return train.epochs * math.ceil(batches / train.accumulate)
+    return epochs * math.ceil(batches / train.accumulate)
 
 
 class Estimate:

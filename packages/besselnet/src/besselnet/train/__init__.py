@@ -77,7 +77,12 @@ from besselnet.train._process import (
 )
 from besselnet.train._progress import ProgressLog, in_words, watched
 from besselnet.train._rates import RateCurve, find_learning_rate, find_run_rate
-from besselnet.train._recommend import Recommendation, recommend_config, recommend_settings
+from besselnet.train._recommend import (
+    Recommendation,
+    recommend_config,
+    recommend_settings,
+    recommended_epochs,
+)
 from besselnet.train._report import evaluate_run, inspect_run
 from besselnet.train._robust import RobustSettings, evaluate_robust
 from besselnet.train._run import (
@@ -182,6 +187,7 @@ __all__ = [
     "read_run_config",
     "recommend_config",
     "recommend_settings",
+    "recommended_epochs",
     "source_digest",
     "task_of",
     "time_in_turns",

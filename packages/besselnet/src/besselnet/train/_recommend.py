@@ -173,8 +173,7 @@ def _choices_for_masks(
 
 def _pace(images: int, batch: int, info: ModelInfo, train: Mapping[str, Any]) -> Iterator[Choice]:
     """How long to train on so many images or patches, and in which steps."""
-    epochs = round(_steps(images) * batch * train.get("accumulate", 1) / images)
-    epochs = min(max(epochs, FEWEST_EPOCHS), MOST_EPOCHS)
+    epochs = recommended_epochs(images, batch * train.get("accumulate", 1))
     yield "train.epochs", epochs, f"{epochs} epochs"
     yield "train.batch_size", batch, f"batches of {batch}"
     # A rate belongs to its optimiser.
@@ -235,6 +234,12 @@ def recommend_config(
         if result is not None:
             found = replace(found, reason=f"{found.reason}; {result}")
     return make_config(found.settings, given), images, found
+
+
+def recommended_epochs(images: int, batch_size: int) -> int:
+    """Return how many epochs to train on so many images, or patches, with optimiser steps of `batch_size`."""
+    epochs = round(_steps(images) * batch_size / images)
+    return min(max(epochs, FEWEST_EPOCHS), MOST_EPOCHS)
 
 
 def _steps(images: int) -> float:
