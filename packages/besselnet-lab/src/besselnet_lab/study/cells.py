@@ -171,7 +171,7 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
         train = {**column.train, **own}
         # What the network is to be invariant to, it may not see where images are upright in training.
         without = () if column.augmentation == "aug" else ("rotate", "reflect")
-        data = {"augment": []} if column.augmentation == "noaug" else {}
+        data: dict[str, Any] = {"augment": []} if column.augmentation == "noaug" else {}
         over_recommended = {"data": {**data, **method.data}, "train": train}
         over_recommended["augment"] = {"without": without, "further": augment}
     else:

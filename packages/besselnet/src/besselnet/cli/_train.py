@@ -66,6 +66,10 @@ def train(
             help=f"Network (see `besselnet models`). Default: {DEFAULT_MODEL}, or besselnet_unet for masks."
         ),
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Start from the trained network in this run folder, instead of --model."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder. Default: runs/DATA-MODEL-HASH.")
     ] = None,
@@ -108,6 +112,8 @@ def train(
 
         besselnet train photos/ --find-rate
 
+        besselnet train more/ --weights runs/photos
+
         besselnet train galaxy10 --devices 4
 
         torchrun --nproc-per-node 4 -m besselnet train galaxy10
@@ -129,6 +135,8 @@ def train(
         layers.append({"data": {"folds": folds}})
     if model is not None:
         layers.append({"model": {"name": model}})
+    if weights is not None:
+        layers.append({"model": {"weights": str(weights)}})
     processes = {"devices": devices, "nodes": nodes}
     layers.append({"train": {key: n for key, n in processes.items() if n is not None}})
     settings = settings or []

@@ -10,6 +10,7 @@ from besselnet.models import _paper  # noqa: F401
 
 from besselnet.models._create import (
     ModelDescription,
+    adapt_network,
     count_parameters,
     create_model,
     describe_model,
@@ -45,6 +46,7 @@ __all__ = [
     "ModelDescription",
     "ModelInfo",
     "ModelRecipe",
+    "adapt_network",
     "check_options",
     "check_weights",
     "count_parameters",

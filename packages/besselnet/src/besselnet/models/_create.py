@@ -18,6 +18,7 @@ from besselnet.models.template import FeatureMaps
 
 __all__ = [
     "ModelDescription",
+    "adapt_network",
     "count_parameters",
     "create_model",
     "describe_model",
@@ -71,7 +72,8 @@ def create_model(
     given = {"in_channels": in_channels, "num_classes": num_classes, "image_size": image_size}
     shape = {key: value for key, value in given.items() if value is not None}
     if pretrained:
-        model = _adapted(load_network(_choose_pretrained(name, pretrained, shape, options)), shape)
+        trained = load_network(_choose_pretrained(name, pretrained, shape, options))
+        model = adapt_network(trained, in_channels=in_channels, num_classes=num_classes)
     elif features_only or "num_classes" in shape:
         model = _recipe(name, shape, options).build()
     else:
@@ -188,21 +190,44 @@ def _recipe(name: str, shape: Mapping[str, int | None], options: Mapping[str, An
     return ModelRecipe(name, **common, options={**info.options, **options})
 
 
-def _adapted(model: nn.Module, shape: Mapping[str, int]) -> nn.Module:
-    """A pretrained network for other channels of images and another number of classes."""
+def adapt_network(
+    model: nn.Module,
+    *,
+    in_channels: int | None = None,
+    num_classes: int | None = None,
+    image_size: int | None = None,
+) -> nn.Module:
+    """Return a trained network for other images or classes; the arguments are those of `create_model`.
+
+    The weights are kept. For another number of channels, the first layer is adapted; for another number of
+    classes, the last layer is reinitialised. Raises `ValueError` if the network of its name has other layers
+    at `image_size`.
+    """
     recipe: ModelRecipe = model.recipe  # type: ignore[assignment]
-    channels = check_count("in_channels", shape.get("in_channels", recipe.in_channels))
-    classes = shape.get("num_classes", recipe.num_classes)
-    if channels != recipe.in_channels:
-        trained, model = model, replace(recipe, in_channels=channels).build()
+    channels = (
+        recipe.in_channels if in_channels is None else check_count("in_channels", in_channels)
+    )
+    size = recipe.image_size if image_size is None else image_size
+    if (channels, size) != (recipe.in_channels, recipe.image_size):
+        trained, model = model, replace(recipe, in_channels=channels, image_size=size).build()
         weights = trained.state_dict()
+        fitted = {}
         for name, fresh in model.state_dict().items():
-            if fresh.shape != weights[name].shape:
-                weights[name] = _refitted(weights[name], channels)
-        model.load_state_dict(weights)
-        object.__setattr__(model, "classes", trained.classes)
-    if classes != recipe.num_classes:
-        model.reset_classifier(classes)  # type: ignore[operator]
+            known = weights.pop(name, fresh.new_empty(0))
+            if fresh.shape != known.shape and known.shape[:1] + known.shape[2:] == (
+                fresh.shape[:1] + fresh.shape[2:]
+            ):
+                known = _refitted(known, channels)
+            fitted[name] = known
+        if weights or any(fitted[k].shape != v.shape for k, v in model.state_dict().items()):
+            raise ValueError(
+                f"image_size={size}: {recipe.name!r} was trained on images of {recipe.image_size} pixels, "
+                f"and has other layers for {size}"
+            )
+        model.load_state_dict(fitted)
+        object.__setattr__(model, "classes", getattr(trained, "classes", None))
+    if num_classes not in (None, recipe.num_classes):
+        model.reset_classifier(num_classes)  # type: ignore[operator]
     return model
 
 

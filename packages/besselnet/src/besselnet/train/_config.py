@@ -17,7 +17,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from besselnet.checks import LARGEST_SIDE, check_count, check_finite, check_number, check_seed
 from besselnet.data import AugmentName, Task
-from besselnet.models import check_options, list_models, model_info
+from besselnet.models import (
+    CONFIG_FILE,
+    check_options,
+    list_models,
+    model_info,
+    read_network_config,
+)
 from besselnet.untrusted import check_file, read_json, reading
 
 if sys.version_info >= (3, 11):
@@ -181,6 +187,9 @@ class ModelConfig:
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "option of the network"}
     )
+    weights: str | None = _setting(
+        None, "start from this trained network: a run folder, or a folder of `save_network`"
+    )
 
     def __post_init__(self) -> None:
         check_finite("options", self.options)
@@ -217,6 +226,8 @@ def make_config(
     `TrainConfig`. All options of the model are included, so a changed default in a later version does not
     change the run. The default model is the first of `besselnet.models.list_models()`; with
     `data.task="segment"`, the first for segmentation.
+
+    With `model.weights`, the model and its options are those of the trained network.
 
     Args:
         values: configurations, nested mappings, TOML or JSON files; later ones override earlier ones. Model
@@ -255,7 +266,34 @@ def merge_settings(
         if isinstance(layer, RunConfig):
             layer = to_dict(layer)
         merged = _merge(merged, read_config(layer) if isinstance(layer, str | Path) else layer)
+    model = merged.get("model")
+    if isinstance(model, Mapping) and model.get("weights") is not None:
+        merged = {**merged, "model": _with_weights(model)}
     return merged
+
+
+def network_folder(folder: str | Path) -> Path:
+    """Return the folder of the network in a run folder; any other folder is that of a network itself."""
+    inside = Path(folder) / "model"
+    return inside if (inside / CONFIG_FILE).exists() else Path(folder)
+
+
+def _with_weights(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a model with name and options of the trained network that they name."""
+    weights = model["weights"]
+    if not isinstance(weights, str):
+        raise ValueError(f"model.weights={weights!r}: must be a string")
+    trained = read_network_config(network_folder(weights))
+    given = {"name": model.get("name") or trained["name"], **(model.get("options") or {})}
+    known = {"name": trained["name"], **trained["options"]}
+    for key, value in given.items():
+        if key not in known or _plain({key: value}) != {key: known[key]}:
+            setting = "model.name" if key == "name" else f"model.options.{key}"
+            raise ValueError(
+                f"{setting}={value!r}: must be unset, because the network in {weights} has "
+                f"{known.get(key)!r}"
+            )
+    return {**model, "name": trained["name"], "options": trained["options"]}
 
 
 def resolve_options(config: RunConfig) -> RunConfig:

@@ -36,6 +36,7 @@ from besselnet.data import (
 from besselnet.locking import hold_folder
 from besselnet.models import (
     CONFIG_FILE,
+    adapt_network,
     create_model,
     load_network,
     model_info,
@@ -52,6 +53,7 @@ from besselnet.train._config import (
     config_hash,
     default_model,
     from_dict,
+    network_folder,
     read_config,
     resolve_options,
     to_dict,
@@ -101,7 +103,7 @@ class Run:
         return self.learned.columns if self.trust is None else tuple(TRUST_COLUMNS)
 
     def untrained_model(self) -> nn.Module:
-        """Return the network before training, in eval mode, on the CPU."""
+        """Return the network as it was before training, in eval mode, on the CPU."""
         return build_model(self.config, self.in_channels, len(self.classes), self.image_size).eval()
 
     def load_images(self) -> Splits:
@@ -136,9 +138,11 @@ def default_folder(config: RunConfig) -> Path:
 def build_model(
     config: RunConfig, in_channels: int, num_classes: int, image_size: int
 ) -> nn.Module:
-    """Build the untrained network of `config`; the same seed gives the same weights."""
+    """Build the network that the training of `config` starts from; the same seed gives the same weights."""
     with torch.random.fork_rng():
         torch.manual_seed(config.train.seed)
+        if config.model.weights is not None:
+            return _trained_model(config.model.weights, in_channels, num_classes, image_size)
         try:
             return create_model(
                 config.model.name,
@@ -152,6 +156,17 @@ def build_model(
             raise ValueError(
                 f"model.options={config.model.options}: {config.model.name!r} cannot be built: {error}"
             ) from error
+
+
+def _trained_model(folder: str, in_channels: int, num_classes: int, image_size: int) -> nn.Module:
+    model = load_network(network_folder(folder))
+    try:
+        adapted = adapt_network(
+            model, in_channels=in_channels, num_classes=num_classes, image_size=image_size
+        )
+    except ValueError as error:
+        raise ValueError(f"model.weights={folder!r}: {error}") from None
+    return adapted.train()
 
 
 def load_images(config: DataConfig) -> Splits:

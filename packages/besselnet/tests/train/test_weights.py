@@ -1,0 +1,92 @@
+"""Training that starts from a trained network: which weights are kept, and what is refused."""
+
+import pytest
+import torch
+
+from besselnet.models import adapt_network, create_model, load_network, save_network
+from besselnet.train import build_model, make_config, recommend_config, train_run
+from train.toy_run import make_images
+
+WIDE = {"width": 0.5, "dropout": 0.1}
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A folder of a network for grey images of 28 pixels in 3 classes."""
+    torch.manual_seed(5)
+    model = create_model("besselnet_small", in_channels=1, num_classes=3, image_size=28, **WIDE)
+    save_network(model, tmp_path / "trained", classes=("a", "b", "c"))
+    return tmp_path / "trained"
+
+
+def test_a_training_starts_from_the_weights_of_the_folder(trained):
+    config = make_config(settings=[f"model.weights={trained}"])
+    start = build_model(config, 1, 3, 28)
+    assert start.training
+    for name, tensor in load_network(trained).state_dict().items():
+        torch.testing.assert_close(start.state_dict()[name], tensor, rtol=0, atol=0)
+
+
+def test_other_classes_and_channels_keep_the_other_layers(trained):
+    config = make_config(settings=[f"model.weights={trained}", "train.seed=3"])
+    start, again = (build_model(config, 3, 5, 28).eval() for _ in range(2))
+    x = torch.rand(2, 1, 28, 28)
+    torch.testing.assert_close(
+        start.forward_features(x.expand(-1, 3, -1, -1)),
+        load_network(trained).forward_features(x),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+    fresh = start.get_classifier().weight
+    assert fresh.shape[0] == 5
+    torch.testing.assert_close(fresh, again.get_classifier().weight, rtol=0, atol=0)
+
+
+def test_the_network_of_the_folder_sets_name_and_options(trained):
+    config = make_config(settings=[f"model.weights={trained}"])
+    assert config.model.name == "besselnet_small"
+    assert config.model.options == load_network(trained).recipe.options
+    for setting, said in {
+        "model.name=cnn": "model.name='cnn': must be unset, because the network in",
+        "model.options.width=2.0": "model.options.width=2.0: must be unset",
+        "model.options.widht=2.0": "model.options.widht=2.0: must be unset",
+    }.items():
+        with pytest.raises(ValueError, match=said):
+            make_config(settings=[f"model.weights={trained}", setting])
+    with pytest.raises(ValueError, match="has no trained network"):
+        make_config(settings=[f"model.weights={trained.parent}"])
+
+
+def test_nothing_else_is_recommended_for_it(trained, tmp_path):
+    images = make_images(tmp_path / "images", size=28)
+    config, _, _ = recommend_config(
+        {"data": {"source": str(images)}, "model": {"weights": str(trained)}}
+    )
+    assert config.model.options == load_network(trained).recipe.options
+
+
+def test_sizes_with_the_same_layers_fit_and_others_are_refused(trained):
+    model = load_network(trained)
+    assert adapt_network(model, image_size=30).recipe.image_size == 30
+    with pytest.raises(ValueError, match=r"image_size=64: .* was trained on images of 28 pixels"):
+        adapt_network(model, image_size=64)
+    config = make_config(settings=[f"model.weights={trained}"])
+    with pytest.raises(ValueError, match=r"model.weights=.*image_size=64"):
+        build_model(config, 1, 3, 64)
+
+
+def test_a_run_starts_from_another_and_resumes(trained, tmp_path):
+    images = make_images(tmp_path / "images", size=28)
+    settings = ["train.epochs=1", "train.device=cpu", "train.batch_size=8"]
+    base = {"data": {"source": str(images)}}
+    first = train_run(
+        make_config(base, settings=[*settings, f"model.weights={trained}"]), tmp_path / "a"
+    )
+    second = make_config(base, settings=[*settings, f"model.weights={tmp_path / 'a'}"])
+    run = train_run(second, tmp_path / "b")
+    assert run.model.recipe.options == first.model.recipe.options
+    torch.testing.assert_close(
+        run.untrained_model().state_dict(), first.model.state_dict(), rtol=0, atol=0
+    )
+    again = train_run(second, tmp_path / "b", resume=True)
+    torch.testing.assert_close(again.model.state_dict(), run.model.state_dict(), rtol=0, atol=0)
