@@ -248,11 +248,15 @@ def _predict_to_folder(
 
 
 def _say_if_none_is_sure(run: "Run", promises: dict[str, Any]) -> None:
-    """Say so beforehand: else a column of "unsure" looks like a fault of the network."""
-    if run.trust is None or run.trust.limits(**_given(promises)).error_rate is not None:
+    """Say beforehand that an error rate is out of reach: "unsure" in every row would not show why."""
+    asked = promises["error_rate"]
+    if run.trust is None or asked is None:
         return
-    images = counted(len(run.trust.answer_right), "validation image")
-    typer.echo(f"no answer is sure: {images} cannot guarantee the error rate", err=True)
+    if run.trust.limits(**_given(promises)).error_rate is None:
+        images = counted(len(run.trust.answer_right), "validation image")
+        typer.echo(
+            f"no answer is sure: {images} cannot guarantee an error rate of {asked:g}", err=True
+        )
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
