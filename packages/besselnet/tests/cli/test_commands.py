@@ -284,6 +284,10 @@ def test_trust_is_told_in_training_evaluation_and_prediction(call, trained, imag
     Image.new("L", (10, 10), 128).save(tmp_path / "grey.png")
     _, output, _ = call("predict", trained, tmp_path / "grey.png", "--coverage", "0.8")
     assert next(csv.DictReader(output.splitlines()))["sure"] == "unlike"
+    for place in ([], ["--to", tmp_path / "rows"]):
+        asked = call("predict", trained, tmp_path / "grey.png", "--error-rate", "0.01", *place)
+        assert asked[0] == 0
+        assert asked[2].count("12 validation images cannot guarantee an error rate of 0.01") == 1
     assert call("export", trained, "--to", "folder", "--out", tmp_path / "net")[0] == 0
     digest = json.loads((tmp_path / "net" / "config.json").read_text())["weights"]
     assert load_trust(tmp_path / "net", digest).temperature == load_run(trained).trust.temperature

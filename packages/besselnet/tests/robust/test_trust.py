@@ -145,6 +145,20 @@ def test_a_promise_that_cannot_be_made_makes_all_answers_unsure(network, trust):
     assert trust.limits(error_rate=1e-4).error_rate is None
 
 
+def test_right_answers_for_unlike_images_do_not_pay_for_wrong_sure_answers(trust):
+    """100 of 200 held-out images are unlike at this coverage and right; of the others 10% are wrong."""
+    place = torch.arange(200)
+    mixed = dataclasses.replace(
+        trust,
+        answer_probability=torch.full((200,), 0.9, dtype=torch.float64),
+        answer_right=(place >= 100) | (place % 10 > 0),
+        true_probability=torch.full((200,), 0.5, dtype=torch.float64),
+        distances=place[:, None].double().expand(200, 2),
+    )
+    assert mixed.limits(0.5, error_rate=0.1).error_rate is None
+    assert mixed.limits(0.99, error_rate=0.1).error_rate == 0.1
+
+
 def test_a_trust_is_read_as_it_was_written(network, trust, tmp_path):
     assert load_trust(tmp_path) is None
     save_trust(trust, tmp_path, "sha256:1")

@@ -91,6 +91,29 @@ def test_strong_attacks_take_the_epsilon_that_is_named():
     assert found[None] == found[found[None]["epsilon"]]
 
 
+class Rounding(nn.Module):
+    """The trained network behind rounded pixels: right as often, with a gradient of zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = trained_network()
+
+    def forward(self, images):
+        return self.network(torch.round(images * 40) / 40)
+
+
+def test_masked_gradients_are_suspicious_in_the_report_and_real_ones_are_not():
+    settings = replace(QUICK, strong_epsilon=0.04, attacked=60, curve_steps=10, queries=100)
+    masked, real = (
+        evaluate_robust(network, patterns(60), settings=settings)["gradient_masking"]
+        for network in (Rounding(), trained_network())
+    )
+    assert masked["suspicious"]
+    assert masked["zero_gradients"] > 0.9
+    assert masked["square"] < masked["pgd"]
+    assert not real["suspicious"], real["reasons"]
+
+
 def test_passes_are_counted_for_images_that_no_attack_breaks():
     class Unbreakable(nn.Module):
         """Always the class "across"; counts the images that it sees, with and without gradient."""

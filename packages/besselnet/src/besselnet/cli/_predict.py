@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from besselnet._rows import Write, row_file, text_writer
 from besselnet.atomic import remove_leftovers
 from besselnet.cli._program import Coverage, Device, ErrorRate, Json
 from besselnet.masks import mask_columns, predict_files
+
+if TYPE_CHECKING:
+    from besselnet.train import Run
 
 Rows = Iterable[dict[str, Any]]
 
@@ -143,7 +146,7 @@ def predict(
         "least_area": least_area,
         "tile": tile,
     }
-    masks = {name: value for name, value in asked.items() if value is not None}
+    masks = _given(asked)
     how: dict[str, Any] = {"batch_size": batch_size, "max_pixels": max_pixels}
     promises: dict[str, Any] = {"coverage": coverage, "error_rate": error_rate}
     many: dict[str, Any] = {"features": features or None, "workers": workers}
@@ -181,6 +184,7 @@ def predict(
             )
             return
         run = training.load_run(network, device=device)
+        _say_if_none_is_sure(run, promises)
         if run.task == "segment":
             _refuse(many, "requires --to, a folder for files of rows and masks")
             _refuse(promises, unsure)
@@ -222,9 +226,10 @@ def _predict_to_folder(
     from besselnet import train as training
 
     run = training.load_run(network, device="cpu" if more["cluster"] else device)
+    _say_if_none_is_sure(run, {name: how[name] for name in ("coverage", "error_rate")})
     if run.task != "segment":
         _refuse_masks(network, None, masks)
-    options = {name: value for name, value in more.items() if value is not None}
+    options = _given(more)
     if "format" in options:
         options["form"] = options.pop("format")
     with training.ProgressLog(None, unit="images", stream=sys.stderr) as log:
@@ -240,6 +245,22 @@ def _predict_to_folder(
             f"skipped {counted(done.skipped, 'file')} of rows written by earlier calls", err=True
         )
     _say_what_was_done(done.images, done.failures, [folder])
+
+
+def _say_if_none_is_sure(run: "Run", promises: dict[str, Any]) -> None:
+    """Say beforehand that an error rate is out of reach: "unsure" in every row would not show why."""
+    asked = promises["error_rate"]
+    if run.trust is None or asked is None:
+        return
+    if run.trust.limits(**_given(promises)).error_rate is None:
+        images = counted(len(run.trust.answer_right), "validation image")
+        typer.echo(
+            f"no answer is sure: {images} cannot guarantee an error rate of {asked:g}", err=True
+        )
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _onnx_rows(

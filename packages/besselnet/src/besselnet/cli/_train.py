@@ -427,7 +427,9 @@ def _print_trust(found: dict[str, Any]) -> None:
         "unsure: the probability is too low": "unsure",
         "unlike the training images": "unlike",
     }
-    promise = "no promise" if promised is None else f"at most {promised:.0%} promised"
+    promise = (
+        "no error rate is guaranteed" if promised is None else f"at most {promised:.0%} promised"
+    )
     print_table(
         [f"trust, from {counted(found['held_out_images'], 'validation image')}", "share"],
         [

@@ -13,11 +13,11 @@ from besselnet.robust._standing import (
     Network,
     Standing,
     ascent,
+    attacking,
     ball,
     check_eps,
     cross_entropy,
     margins,
-    measuring,
     noise_in_ball,
 )
 
@@ -53,8 +53,7 @@ def apgd(
     check_choice("loss", loss, get_args(LossName))
     function = cross_entropy if loss == "cross_entropy" else dlr
     generator = Generator().manual_seed(check_seed(seed))
-    with measuring(network):
-        standing = Standing(network, images, labels)
+    with attacking(network, images, labels) as standing:
         for _ in range(restarts):
             if standing:
                 _climb(network, standing, eps, steps, function, generator)

@@ -7,8 +7,8 @@ from besselnet.robust._apgd import apgd
 from besselnet.robust._square import square
 from besselnet.robust._standing import (
     Network,
-    Standing,
     ascent,
+    attacking,
     ball,
     check_eps,
     check_unit_images,
@@ -24,8 +24,7 @@ _REACH = 2.5
 def fgsm(network: Network, images: Tensor, labels: Tensor, eps: float) -> Tensor:
     """Attack images by FGSM: one step of `eps` along the sign of the gradient (Goodfellow et al. 2015)."""
     check_eps(eps)
-    with measuring(network):
-        standing = Standing(network, images, labels)
+    with attacking(network, images, labels) as standing:
         if standing:
             gradient, _ = ascent(network, standing.images, standing.labels)
             tried = (standing.images + eps * gradient.sign()).clamp(0, 1)
@@ -54,8 +53,7 @@ def pgd(
     size = _check_steps(eps, steps, step_size)
     check_count("restarts", restarts)
     generator = Generator().manual_seed(check_seed(seed))
-    with measuring(network):
-        standing = Standing(network, images, labels)
+    with attacking(network, images, labels) as standing:
         for _ in range(restarts):
             if not standing:
                 break
@@ -105,8 +103,7 @@ def random_search(
     check_eps(eps)
     check_count("tries", tries)
     generator = Generator().manual_seed(check_seed(seed))
-    with measuring(network):
-        standing = Standing(network, images, labels)
+    with attacking(network, images, labels) as standing:
         for _ in range(tries):
             if not standing:
                 break

@@ -193,7 +193,9 @@ CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
         "shift": Corruption((0.03, 0.06, 0.1, 0.15, 0.2), "share of the side", _shift),
         "scale": Corruption((1.1, 1.2, 1.35, 1.5, 1.75), "factor, or one over it", _scale),
         "elastic": Corruption(
-            (0.01, 0.02, 0.03, 0.045, 0.06), "mean displacement, share of the side", _elastic
+            (0.01, 0.02, 0.03, 0.045, 0.06),
+            "root mean square displacement, share of the side",
+            _elastic,
         ),
         "rotation": Corruption((15, 45, 90, 135, 180), "degrees at most, either way", _rotation),
     }

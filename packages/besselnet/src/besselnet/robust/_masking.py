@@ -13,7 +13,7 @@ from torch import Tensor
 
 from besselnet.robust._attacks import fgsm, pgd, random_search
 from besselnet.robust._square import square
-from besselnet.robust._standing import Network, Standing, ascent, measuring
+from besselnet.robust._standing import Network, ascent, attacking, measuring
 
 # In a ball of this size every image can be made uniformly grey, and any network can be led astray.
 LARGE_EPS = 0.5
@@ -112,8 +112,7 @@ def judge_gradients(
 def zero_gradients(network: Network, images: Tensor, labels: Tensor) -> Tensor:
     """Return whether each image (N,) is correctly classified with a gradient of exactly zero."""
     without = torch.zeros(len(images), dtype=torch.bool, device=images.device)
-    with measuring(network):
-        standing = Standing(network, images, labels)
+    with attacking(network, images, labels) as standing:
         if standing:
             gradient, _ = ascent(network, standing.images, standing.labels)
             without[standing.left] = (gradient == 0).flatten(1).all(1)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from besselnet.checks import check_number
 from besselnet.functional import Border, Interpolation, rotation_matrices, warp_images
-from besselnet.robust._standing import Network, Standing, measuring
+from besselnet.robust._standing import Network, attacking
 
 
 def spatial(
@@ -34,8 +34,7 @@ def spatial(
             raise ValueError(f"{name}={numbers!r}: must be at least one number")
         for i, number in enumerate(numbers):
             check_number(f"{name}[{i}]", number)
-    with measuring(network):
-        standing = Standing(network, images, labels)
+    with attacking(network, images, labels) as standing:
         for angle, across, down in product(angles, shifts, shifts):
             if not standing:
                 break

@@ -9,10 +9,10 @@ from besselnet.checks import check_count, check_seed
 from besselnet.robust._standing import (
     Network,
     Standing,
+    attacking,
     ball,
     check_eps,
     margins,
-    measuring,
 )
 
 # The first squares cover this share of the image. It is halved after each of these shares of the queries.
@@ -37,8 +37,7 @@ def square(
     check_eps(eps)
     check_count("queries", queries)
     generator = Generator().manual_seed(check_seed(seed))
-    with measuring(network):
-        standing = Standing(network, images, labels)
+    with attacking(network, images, labels) as standing:
         if standing:
             _search(network, standing, eps, queries, generator)
     return standing.found

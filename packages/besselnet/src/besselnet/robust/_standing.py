@@ -120,3 +120,10 @@ class Standing:
         self.found[self.left[~stands]] = tried[~stands]
         self.left = self.left[stands]
         return stands
+
+
+@contextmanager
+def attacking(network: Network, images: Tensor, labels: Tensor) -> Iterator[Standing]:
+    """The images to attack, while the network is `measuring`."""
+    with measuring(network):
+        yield Standing(network, images, labels)

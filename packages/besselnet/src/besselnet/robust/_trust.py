@@ -111,17 +111,20 @@ class Trust:
             error_rate: see `Limits`. Default: the first of 5, 10 and 20% that can be guaranteed.
         """
         in_set = reached(self.true_probability, coverage)
-        scores = self._score(self.distances).sort().values
+        scores = self._score(self.distances)
         rank = min(quantile_rank(len(scores), coverage), len(scores))
+        unlike = scores.sort().values[rank - 1].item()
+        # Sure answers are for images that are not unlike: the error rate is promised for these alone.
+        kept = scores <= unlike
         promised, least = None, math.inf
         for rate in ERROR_RATES if error_rate is None else (error_rate,):
             least = answer_threshold(
-                self.answer_probability, self.answer_right, rate, confidence=CONFIDENCE
+                self.answer_probability[kept], self.answer_right[kept], rate, confidence=CONFIDENCE
             )
             if math.isfinite(least):
                 promised = rate
                 break
-        return Limits(coverage, promised, least, in_set, scores[rank - 1].item())
+        return Limits(coverage, promised, least, in_set, unlike)
 
     def judge(self, network: Network, images: Tensor, limits: Limits | None = None) -> Judgement:
         """Judge the predictions of the network for images (N, C, H, W), floats in [0, 1].
