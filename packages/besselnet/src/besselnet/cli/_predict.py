@@ -157,6 +157,10 @@ def predict(
     }
     if to is None:
         _refuse(parts, "requires --to, a folder for files of rows")
+    if cluster is None:
+        _refuse({"gpus": gpus}, "requires --cluster")
+    elif device != "auto":
+        _refuse({"device": device}, "cannot be combined with --cluster: use --gpus")
     unsure = f"requires a classification run with validation images, not {network}"
     total: int | None
     rows: Rows
@@ -193,7 +197,9 @@ def predict(
             _refuse_masks(network, out, masks)
             total = list_sources(open_sources(images)).count
             _check_some(total, images)
-            how["workers"] = training.default_workers(total) if workers is None else workers
+            how["workers"] = (
+                training.default_workers(total, batch_size) if workers is None else workers
+            )
             rows = training.predict_rows(run, images, **how, **promises, features=features)
             extra = training.feature_columns(run) if features else ()
             columns = ["image", *run.columns, *extra, "error"]
