@@ -112,7 +112,8 @@ def predict(
 
     IMAGES are image files; folders; quoted patterns ("new/*.png"); .txt files with one path per line; tar
     archives in WebDataset layout; arrays in .npz, HDF5 or Zarr files (FILE#KEY); or URLs of any of these
-    (s3://...), which need the extra `remote`.
+    (s3://...), which need the extra `remote`. Exported networks, and masks without --to, accept only image
+    files and folders.
 
     For many images, --to FOLDER writes files of rows; a file appears when it is complete. After an
     interruption, --resume continues with bit-identical results. --shard splits the work into jobs for a
