@@ -102,6 +102,13 @@ def test_masks_go_to_the_folder_too(call, place, monkeypatch):
         (["--shard", "1/2"], "--shard requires --to"),
         (["--format", "csv"], "--format requires --to"),
         (["--cluster", "auto"], "--cluster requires --to"),
+        (["--to", "o", "--gpus", "1"], "--gpus requires --cluster"),
+        (["--to", "o", "--cluster", "auto", "--device", "cpu"], "--device cannot be combined"),
+        (
+            ["--to", "o", "--cluster", "auto", "--workers", "0"],
+            "workers=0: must be an integer >= 1",
+        ),
+        (["--batch-size", "0"], "batch_size=0: must be an integer >= 1"),
         (["--to", "o", "--csv", "a.csv"], "--csv cannot be combined with --to"),
         (["--to", "o", "--json"], "--json cannot be combined with --to"),
         (["--to", "o", "--out", "p"], "--out cannot be combined with --to"),

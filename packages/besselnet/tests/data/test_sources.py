@@ -145,6 +145,19 @@ def test_remote_sources_by_fsspec(place, expected, sources):
     assert all(name.startswith("memory://") for name in names)
 
 
+def test_numbers_in_braces_in_a_list(tmp_path):
+    (tmp_path / "list.txt").write_text("{8..10}.png\nlast.png\n")
+    names, _ = read([tmp_path / "list.txt"])
+    assert names == ["8.png", "9.png", "10.png", "last.png"]
+
+
+def test_a_remote_file_that_is_missing_has_a_reason():
+    pytest.importorskip("fsspec")
+    names, errors = read(["memory://none/a.png", "memory://none/b.tar"])
+    assert names == ["memory://none/a.png", "memory://none/b.tar"]
+    assert all("No such file" in str(error) for error in errors)
+
+
 def test_a_folder_is_listed_in_the_order_of_sorted_paths(tmp_path):
     for name in ("b/a.png", "b.png", "b-1.png", "a/x/1.JPG", "a.png/2.tif", ".hidden/3.png"):
         path = tmp_path / name

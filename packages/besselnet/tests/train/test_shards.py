@@ -3,7 +3,10 @@
 import csv
 import errno
 import json
+import multiprocessing
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +27,7 @@ from besselnet.train import (
     Run,
     RunConfig,
     Segment,
+    default_workers,
     predict_rows,
     predict_shards,
 )
@@ -187,19 +191,19 @@ def test_a_call_goes_on_with_the_first_file_that_is_missing(images, tmp_path):
 @pytest.mark.parametrize(
     ("what", "change"),
     [
-        ("network", {"run": make_run(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))}),
-        ("images", {"places": 1}),
-        ("rows", {"rows_per_file": 19}),
-        ("rows", {"raw_csv": True}),
-        ("options", {"batch_size": 9}),
-        ("options", {"max_pixels": 10**6}),
+        ("another network", {"run": make_run(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))}),
+        ("other images", {"places": 1}),
+        ("rows_per_file=20", {"rows_per_file": 19}),
+        ("raw_csv=False", {"raw_csv": True}),
+        ("batch_size=8", {"batch_size": 9}),
+        ("max_pixels=None", {"max_pixels": 10**6}),
     ],
 )
 def test_resuming_refuses_what_would_give_other_rows(images, tmp_path, what, change):
     change = dict(change)
     predict_shards(make_run(), places_of(images), tmp_path, **HOW)
     places = places_of(images)[: change.pop("places", None)]
-    with pytest.raises(ValueError, match=f"other {what}"):
+    with pytest.raises(ValueError, match=f"rows of a call with {what}: choose"):
         predict_shards(
             change.pop("run", make_run()), places, tmp_path, resume=True, **{**HOW, **change}
         )
@@ -246,6 +250,74 @@ def test_a_full_disk_leaves_whole_files_and_resuming_goes_on(images, tmp_path, m
     assert contents(tmp_path / "full") == whole
 
 
+def test_a_file_is_not_completed_after_a_failure(images, tmp_path, monkeypatch):
+    add = shards._RowFiles._add
+
+    def fail_at_last(self, answer):
+        if answer.rows[-1]["image"].endswith("049.png"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        add(self, answer)
+
+    monkeypatch.setattr(shards._RowFiles, "_add", fail_at_last)
+    with pytest.raises(OSError, match="No space left"):
+        predict_shards(make_run(), [images], tmp_path, **HOW)
+    assert sorted(contents(tmp_path)) == ["rows-00000-000000.csv", "rows-00000-000001.csv"]
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_an_archive_without_images_has_a_file_without_rows(tmp_path):
+    with tarfile.open(tmp_path / "empty.tar", "w"):
+        pass
+    how = {**HOW, "resume": True}
+    report = predict_shards(make_run(), [tmp_path / "empty.tar"], tmp_path / "out", **how)
+    assert (report.images, report.files) == (0, 1)
+    assert contents(tmp_path / "out") == {"rows-00000.csv": b"image,class,probability,error\n"}
+    report = predict_shards(make_run(), [tmp_path / "empty.tar"], tmp_path / "out", **how)
+    assert (report.files, report.skipped) == (0, 1)
+
+
+def test_the_main_process_computes_as_workers_do(images, tmp_path):
+    threads = []
+
+    class Watched(nn.Flatten):
+        def forward(self, images):
+            threads.append(torch.get_num_threads())
+            return super().forward(images)[:, :3]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        predict_shards(make_run(model=Watched()), [images], tmp_path, **HOW)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(threads) == {1}
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "expected"),
+    [(7 * 64, 64, 0), (8 * 64, 64, 4), (7, 1, 0), (8, 1, 4), (None, 64, 4), (0, 64, 0)],
+)
+def test_workers_are_started_for_enough_batches(monkeypatch, count, batch_size, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
+    assert default_workers(count, batch_size) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": -1}, "workers=-1: must be an integer >= 0"),
+        ({"workers": 0, "cluster": "auto"}, "workers=0: must be an integer >= 1"),
+        ({"gpus": 0.5}, "gpus=0.5: must be 0 without a cluster"),
+        ({"gpus": -1, "cluster": "auto", "workers": None}, "gpus=-1: must be a finite number >= 0"),
+    ],
+)
+def test_numbers_of_workers_and_gpus_are_checked(images, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        predict_shards(make_run(), [images], tmp_path / "out", **{**HOW, **options})
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_worker_that_is_killed_is_one_line(images, tmp_path, monkeypatch):
     def kill_yourself(self, piece):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -280,6 +352,52 @@ def test_options_of_another_task_are_refused(images, tmp_path):
     run = make_run(Segment(("background", "cell", "border")), equivariant())
     with pytest.raises(ValueError, match="features=True"):
         predict_shards(run, [images], tmp_path, features=True, **HOW)
+
+
+def predict_again(images, out):
+    """In a process that may be killed at any moment."""
+    how = {"rows_per_file": 1000, "workers": 2, "resume": True}
+    predict_shards(make_run(), [images], out, **how)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks")
+@pytest.mark.parametrize(
+    ("count", "kills"), [(3000, 2), pytest.param(20_000, 50, marks=pytest.mark.slow)]
+)
+def test_kills_at_random_moments_change_no_byte(tmp_path, count, kills):
+    processes = multiprocessing.get_context("forkserver")
+    # Importing torch takes longer than a prediction.
+    processes.set_forkserver_preload([__name__])
+    images, whole, out = (
+        write_many(tmp_path / "images", count),
+        tmp_path / "whole",
+        tmp_path / "out",
+    )
+
+    def begin(folder):
+        process = processes.Process(target=predict_again, args=(images, folder))
+        process.start()
+        return process
+
+    begun = time.monotonic()
+    begin(whole).join()
+    longest, expected = (time.monotonic() - begun) / 3, contents(whole)
+    assert [row["image"] for row in table(whole)] == sorted(map(str, images.iterdir()))
+    chance, killed = random.Random(0), 0
+    while killed < kills:
+        process = begin(out)
+        process.join(chance.uniform(0, longest))
+        process.kill()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL)
+        killed += process.exitcode != 0
+        if process.exitcode == 0:
+            # The next kills are for another one.
+            assert contents(out) == expected
+            shutil.rmtree(out)
+    predict_again(images, out)
+    assert contents(out) == expected
+    assert not list(out.rglob("*.partial"))
 
 
 PROGRAM = """
@@ -327,23 +445,27 @@ def peak_with_workers(images, out, rows_per_file=100):
     return peak
 
 
+def write_many(folder, count):
+    """A folder with so many names of one image: names are what could pile up."""
+    content = np.random.default_rng(0).integers(0, 256, (10, 10), np.uint8)
+    folder.mkdir()
+    for number in range(count):
+        path = folder / f"{number:06d}.png"
+        if number % 1000:
+            # A file has a limited number of names.
+            os.link(folder / f"{number // 1000 * 1000:06d}.png", path)
+        else:
+            Image.fromarray(content).save(path)
+    return folder
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize(
     ("few", "many"), [(200, 4000), pytest.param(2000, 200_000, marks=pytest.mark.slow)]
 )
 def test_memory_does_not_grow_with_the_images(tmp_path, few, many):
-    content = np.random.default_rng(0).integers(0, 256, (10, 10), np.uint8)
     peaks = []
     for count in (few, many):
-        # An image many times: names are what could pile up.
-        folder = tmp_path / f"images{count}"
-        folder.mkdir()
-        for number in range(count):
-            path = folder / f"{number:06d}.png"
-            if number % 1000:
-                # A file has a limited number of names.
-                os.link(folder / f"{number // 1000 * 1000:06d}.png", path)
-            else:
-                Image.fromarray(content).save(path)
+        folder = write_many(tmp_path / f"images{count}", count)
         peaks.append(peak_with_workers(folder, tmp_path / f"out{count}", min(few, 1000)))
     assert max(peaks) < 1.1 * min(peaks)

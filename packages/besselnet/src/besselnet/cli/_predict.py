@@ -115,7 +115,8 @@ def predict(
 
     IMAGES are image files; folders; quoted patterns ("new/*.png"); .txt files with one path per line; tar
     archives in WebDataset layout; arrays in .npz, HDF5 or Zarr files (FILE#KEY); or URLs of any of these
-    (s3://...), which need the extra `remote`.
+    (s3://...), which need the extra `remote`. Exported networks, and masks without --to, accept only image
+    files and folders.
 
     For many images, --to FOLDER writes files of rows; a file appears when it is complete. After an
     interruption, --resume continues with bit-identical results. --shard splits the work into jobs for a
@@ -160,6 +161,10 @@ def predict(
     }
     if to is None:
         _refuse(parts, "requires --to, a folder for files of rows")
+    if cluster is None:
+        _refuse({"gpus": gpus}, "requires --cluster")
+    elif device != "auto":
+        _refuse({"device": device}, "cannot be combined with --cluster: use --gpus")
     unsure = f"requires a classification run with validation images, not {network}"
     total: int | None
     rows: Rows
@@ -197,7 +202,9 @@ def predict(
             _refuse_masks(network, out, masks)
             total = list_sources(open_sources(images)).count
             _check_some(total, images)
-            how["workers"] = training.default_workers(total) if workers is None else workers
+            how["workers"] = (
+                training.default_workers(total, batch_size) if workers is None else workers
+            )
             rows = training.predict_rows(run, images, **how, **promises, features=features)
             extra = training.feature_columns(run) if features else ()
             columns = ["image", *run.columns, *extra, "error"]

@@ -29,6 +29,7 @@ from besselnet.data._tar import TAR_SUFFIXES, Member, can_seek, iter_members
 from besselnet.untrusted import check_file, reading
 
 LIST_SUFFIX = ".txt"
+_NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
 # Images of a segment, where a source could have longer ones.
 _SEGMENT = 256
 _LARGEST_LIST = 10**10
@@ -251,7 +252,7 @@ def _split_key(place: str) -> tuple[str, str | None]:
 
 def _names_of(place: str) -> list[str]:
     """Names for all numbers of {000..099} in a place."""
-    parts = re.split(r"\{(\d+)\.\.(\d+)\}", place)
+    parts = _NUMBERS.split(place)
     choices = [
         [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
         for first, last in zip(parts[1::3], parts[2::3])
@@ -272,7 +273,7 @@ def _matches(pattern: str) -> list[str]:
 
 def _listed(path: str) -> Iterator[ImageSource]:
     """The sources on the lines of a file; the file is read again where they are image files alone."""
-    if all(_is_image(place) and not glob.has_magic(place) for place in _lines(path)):
+    if all(_is_image(place) and not _is_pattern(place) for place in _lines(path)):
         yield FileSource([lambda: _lines(path)])
         return
     for place in _lines(path):
@@ -288,6 +289,10 @@ def _lines(path: str) -> Iterator[str]:
         for line in file:
             if place := line.decode("utf-8", "surrogateescape").strip():
                 yield place
+
+
+def _is_pattern(place: str) -> bool:
+    return glob.has_magic(place) or _NUMBERS.search(place) is not None
 
 
 def _is_image(place: str) -> bool:

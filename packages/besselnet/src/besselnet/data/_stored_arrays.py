@@ -1,5 +1,6 @@
 """Arrays of images in .npz, HDF5 and Zarr files, read row by row."""
 
+import errno
 import io
 import math
 import os
@@ -37,7 +38,12 @@ def open_binary(place: str) -> BinaryIO:
     """A local file, or by fsspec a remote one, open for reading."""
     if is_remote(place):
         fsspec = needed("fsspec", f"reading {place}", "remote")
-        opened: BinaryIO = fsspec.open(place, "rb").open()
+        try:
+            opened: BinaryIO = fsspec.open(place, "rb").open()
+        except FileNotFoundError as error:
+            # With the address alone; the reason, such as a host that does not answer, is its cause.
+            reason = " ".join(str(error.__cause__ or "").split()) or os.strerror(errno.ENOENT)
+            raise FileNotFoundError(errno.ENOENT, reason, place) from error
         return opened
     check_file(place)
     return open(place, "rb")

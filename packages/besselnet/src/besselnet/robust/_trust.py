@@ -189,16 +189,40 @@ def fit_trust(network: Network, training: Batches, held_out: Batches) -> Trust:
 
 def _describe_all(network: Network, batches: Batches) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
     """Logits, features and labels of all images, float64 on the CPU."""
-    logits, features, labels = [], [], []
+    columns: list[_Column] = []
     for images, classes in batches:
         outputs, found = describe_images(network, images)
-        logits.append(outputs.cpu().double())
-        features.append(found)
-        labels.append(classes.cpu())
-    if not logits:
+        parts = (outputs.cpu().double(), classes.cpu(), *found)
+        columns = columns or [_Column(part) for part in parts]
+        for column, part in zip(columns, parts):
+            column.append(part)
+    if not columns:
         raise ValueError("batches is empty: must have at least one batch")
-    groups = tuple(torch.cat(group) for group in zip(*features))
-    return torch.cat(logits), groups, torch.cat(labels)
+    logits, labels, *groups = (column.rows() for column in columns)
+    return logits, tuple(groups), labels
+
+
+class _Column:
+    """Rows of many batches in one tensor, which doubles when it is full.
+
+    One small tensor kept for each batch would lie in the memory that its images leave, so that the next
+    batch does not fit there: hundreds of megabytes for tens of thousands of images.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self._whole, self._count = like[:0].clone(), 0
+
+    def append(self, part: Tensor) -> None:
+        end = self._count + len(part)
+        if end > len(self._whole):
+            whole = part.new_empty((2 * end, *part.shape[1:]))
+            whole[: self._count] = self._whole[: self._count]
+            self._whole = whole
+        self._whole[self._count : end] = part
+        self._count = end
+
+    def rows(self) -> Tensor:
+        return self._whole[: self._count].clone()
 
 
 def save_trust(trust: Trust, folder: str | Path, weights: str = "") -> None:

@@ -5,30 +5,47 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from math import ceil
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, Dataset
 
+from besselnet.checks import check_count
 from besselnet.train._answers import Answer, Answers, Piece
 from besselnet.train._evaluate import device_of
 
 # Pieces that each worker has ahead.
 _AHEAD = 4
-# Below so many images, starting workers takes longer than they save.
-_WORTH_WORKERS = 512
+# Below so many pieces, starting workers takes longer than they save.
+_WORTH_WORKERS = 8
 _MOST_WORKERS = 64
 # Of Linux's prctl.
 _PR_SET_PDEATHSIG = 1
 
 
-def default_workers(images: int | None) -> int:
+def default_workers(images: int | None, batch_size: int = 64) -> int:
     """Return the default number of worker processes for a number of images; None if it is unknown."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:
         cores = os.cpu_count() or 1
-    few = images is not None and images < _WORTH_WORKERS
-    return 0 if few or cores == 1 else min(cores, _MOST_WORKERS)
+    check_count("batch_size", batch_size)
+    batches = _MOST_WORKERS if images is None else ceil(images / batch_size)
+    few = batches < _WORTH_WORKERS
+    return 0 if few or cores == 1 else min(cores, batches, _MOST_WORKERS)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, as worker processes do: several may change the last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def answer_pieces(answers: Answers, pieces: Iterable[Piece], workers: int = 0) -> Iterator[Answer]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from besselnet._rows import FORMATS, Write, check_parquet, row_file
 from besselnet.atomic import made_folder, remove_leftovers, write_atomically, write_json
-from besselnet.checks import check_choice, check_count
+from besselnet.checks import check_choice, check_count, check_number
 from besselnet.data import (
     ImageSource,
     check_sources,
@@ -32,7 +32,7 @@ from besselnet.locking import hold, hold_folder
 from besselnet.masks import measure_columns
 from besselnet.train._answers import Answer, Answers, ImageAnswers, MaskAnswers, Piece
 from besselnet.train._cluster import answer_on_cluster, evidence_of
-from besselnet.train._in_flight import answer_pieces, default_workers
+from besselnet.train._in_flight import answer_pieces, default_workers, one_thread
 from besselnet.train._predict import warn_of_size
 from besselnet.train._progress import ProgressLog
 from besselnet.train._run import Run
@@ -42,6 +42,8 @@ from besselnet.untrusted import read_json
 # Readers of folders of Parquet files leave out names that begin so.
 JOB_FILE = "_predict.json"
 _FORMAT = 1
+# Of what JOB_FILE has as a hash.
+_OTHER = {"network": "another network", "images": "other images"}
 ROWS_PER_FILE = 10_000
 _MOST_ROWS = 1_000_000
 # Answers that wait for being written.
@@ -119,6 +121,11 @@ def predict_shards(
         check_parquet()
     check_count("batch_size", batch_size)
     check_count("rows_per_file", rows_per_file, most=_MOST_ROWS)
+    if workers is not None:
+        check_count("workers", workers, least=0 if cluster is None else 1)
+    check_number("gpus", gpus, least=0)
+    if gpus and cluster is None:
+        raise ValueError(f"gpus={gpus}: must be 0 without a cluster")
     share, shares = read_shard(shard)
     folder = Path(folder)
     check_sources(places)
@@ -143,13 +150,9 @@ def predict_shards(
     units = _plan(sources, rows_per_file)
     mine = [unit for number, unit in enumerate(units) if number % shares == share - 1]
     # As JSON has them, to be compared with those of an earlier call.
-    job = {
-        "format": _FORMAT,
-        "network": _digest(run),
-        "images": listing.digest,
-        "rows": {"form": form, "rows_per_file": rows_per_file, "raw_csv": raw_csv},
-        "options": {**options, **masks},
-    }
+    rows = {"form": form, "rows_per_file": rows_per_file, "raw_csv": raw_csv}
+    job = {"format": _FORMAT, "network": _digest(run), "images": listing.digest}
+    job |= {**rows, **options, **masks}
     files = _RowFiles(folder, answers.columns, form, raw_csv, masks.get("instances") is not None)
     with _held(folder, share, shares, mine):
         _check_job(folder, job)
@@ -160,16 +163,17 @@ def predict_shards(
         pieces = _pieces(sources, wanted, rows_per_file, answers.batch_size)
         found: Iterator[Answer]
         if cluster is None:
-            count = _known(wanted)
-            number = default_workers(count) if workers is None else workers
-            found = answer_pieces(answers, pieces, check_count("workers", number, least=0))
+            if workers is None:
+                workers = default_workers(_known(wanted), answers.batch_size)
+            found = answer_pieces(answers, pieces, workers)
         else:
             evidence = evidence_of(sources)
             found = answer_on_cluster(
                 answers, pieces, cluster, evidence=evidence, workers=workers, gpus=gpus
             )
         tally = _Tally(wanted, progress)
-        _write_beside(found, files, tally)
+        with one_thread():
+            _write_beside(found, files, tally)
     return ShardsReport(tally.images, tally.failures, len(wanted), len(mine) - len(wanted))
 
 
@@ -221,8 +225,13 @@ def _pieces(
 
 
 def _batches(segments: Iterable[Any], unit: str, size: int) -> Iterator[Piece]:
-    for number, some in enumerate(cut_segments(segments, size)):
+    number = 0
+    for some in cut_segments(segments, size):
         yield Piece(some, unit, number * size)
+        number += 1
+    if not number:
+        # An archive without images: its file of rows tells that it has been read.
+        yield Piece((), unit)
 
 
 class _RowFiles:
@@ -242,19 +251,31 @@ class _RowFiles:
         return self._folder / f"{kind}-{unit}.{self._form}"
 
     def add(self, answer: Answer) -> None:
-        """Write an answer; the file of the unit before it, if it is of another one, is complete.
+        """Write an answer; the file of the unit before it, if it is of another one, is complete."""
+        with self._unless_failed():
+            self._add(answer)
 
-        After a failure nothing more is written: a file would miss what failed.
-        """
+    def finish(self) -> None:
+        """Complete the file that is open."""
+        with self._unless_failed():
+            self._open.close()
+
+    def abandon(self, error: BaseException) -> None:
+        """Remove what is incomplete."""
+        self._open.__exit__(type(error), error, None)
+
+    @contextmanager
+    def _unless_failed(self) -> Iterator[None]:
+        """After a failure nothing is written or completed: a file would miss what failed."""
         if self._failed:
             raise RuntimeError("an earlier row was not written")
         self._failed = True
-        self._add(answer)
+        yield
         self._failed = False
 
     def _add(self, answer: Answer) -> None:
         if answer.unit != self._unit:
-            self.finish()
+            self._open.close()
             self._unit = answer.unit
             self._write = self._opened("rows", self._columns)
             if self._objects is not None:
@@ -267,14 +288,6 @@ class _RowFiles:
         self._write(answer.rows)
         if self._objects is not None:
             self._write_objects(answer.objects)
-
-    def finish(self) -> None:
-        """Complete the file that is open."""
-        self._open.close()
-
-    def abandon(self, error: BaseException) -> None:
-        """Remove what is incomplete."""
-        self._open.__exit__(type(error), error, None)
 
     def _opened(self, kind: str, columns: dict[str, type]) -> Write:
         place = self.path(self._unit or "", kind)
@@ -364,10 +377,12 @@ def _check_job(folder: Path, job: dict[str, Any]) -> None:
     path = folder / JOB_FILE
     if not path.exists() or not any(folder.glob("rows-*")):
         return
-    changed = [name for name, value in job.items() if read_json(path).get(name) != value]
-    if changed:
+    earlier = read_json(path)
+    names = [name for name in sorted({*earlier, *job}) if earlier.get(name) != job.get(name)]
+    if names:
+        changed = [_OTHER.get(name) or f"{name}={earlier.get(name)!r}" for name in names]
         raise ValueError(
-            f"{folder} has rows of a call with other {', '.join(changed)}: choose another folder"
+            f"{folder} has rows of a call with {', '.join(changed)}: choose another folder"
         )
 
 
