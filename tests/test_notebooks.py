@@ -41,6 +41,13 @@ def test_notebook_runs_and_shows_what_is_committed(name, tmp_path, monkeypatch):
     assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
 
 
+def test_the_notebook_of_masks_finds_every_class():
+    page, _ = PAGES["page_of"](NOTEBOOKS["segmentation"])
+    scores = re.findall(r"^(\w+): Dice ([\d.]+)$", page, re.MULTILINE)
+    assert len(scores) == 3
+    assert all(float(score) > 0.8 for _, score in scores), scores
+
+
 @pytest.mark.parametrize("name", sorted(NOTEBOOKS))
 def test_the_first_cell_installs_what_exists(name):
     cells = json.loads(NOTEBOOKS[name].read_text())["cells"]

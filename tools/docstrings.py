@@ -28,8 +28,6 @@ def to_markdown(text: str) -> str:
 
 def _formula(match: re.Match[str]) -> str:
     indent, tex = match[1], textwrap.dedent(match[2]).strip()
-    if "&" in tex or r"\\" in tex:
-        tex = rf"\begin{{aligned}}{tex}\end{{aligned}}"
     lines = textwrap.indent(f"$$\n{tex}\n$$", indent)
     return f"\n{lines}\n"
 

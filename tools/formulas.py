@@ -24,8 +24,8 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
             drawn = convert(tex, display=display)
         except Exception as error:
             raise PluginError(f"{page.file.src_path}: cannot read the formula {tex}") from error
-        # What the converter does not know it passes on as text.
-        if "\\" in drawn:
+        # What the converter does not know it passes on as text: commands, and "&" in `aligned`.
+        if "\\" in drawn or "&<" in drawn:
             raise PluginError(f"{page.file.src_path}: an unknown command in the formula {tex}")
         return drawn
 

@@ -107,6 +107,7 @@ def test_channels_are_found_or_asked_for():
         ((6, 9, 9), {"image_size": 0}, "image_size=0"),
         ((6, 9, 9), {"model": "no such"}, "no such"),
         ((6, 9, 9), {"settings": {"train": {"epoch": 3}}}, "epoch"),
+        ((6, 9, 9), {"settings": "epochs=3"}, "must be a mapping"),
     ],
 )
 def test_mistakes_are_named(shape, options, words):

@@ -315,7 +315,7 @@ _pillows_limit: list[int | None] = []
 
 @contextmanager
 def _own_limit(image_library: Any) -> Iterator[None]:
-    """Without Pillow's own limit, a setting of the process that warns or raises before ours is asked."""
+    """Without Pillow's limit, which warns or raises before `max_pixels` is checked."""
     with _limit_lock:
         _pillows_limit.append(image_library.MAX_IMAGE_PIXELS)
         image_library.MAX_IMAGE_PIXELS = None

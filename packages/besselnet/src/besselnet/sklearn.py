@@ -147,7 +147,12 @@ class BesselClassifier(ClassifierMixin, BaseEstimator):
         train: dict[str, Any] = {"device": self.device, "seed": seed}
         if self.epochs is not None:
             train["epochs"] = check_count("epochs", self.epochs)
-        return merge_settings({"model": {"name": self.model}, "train": train}, self.settings or {})
+        settings = {} if self.settings is None else self.settings
+        if not isinstance(settings, Mapping):
+            raise ValueError(
+                f"settings={settings!r}: must be a mapping such as {{'train': {{...}}}}"
+            )
+        return merge_settings({"model": {"name": self.model}, "train": train}, settings)
 
     def _images(self, X: np.ndarray) -> Tensor:
         """(N, C, S, S) uint8, or float32 in [0, 1]."""

@@ -97,6 +97,16 @@ def test_new_files_have_no_label(run, source, tmp_path):
         run_files(run, [tmp_path / "empty"])
 
 
+def test_files_are_named_from_the_folder_that_all_are_in(run, source):
+    paths = [source / "test" / "bars" / "0.png", source / "test" / "blobs"]
+    about, _ = images_of(run_files(run, paths))
+    files = {row["file"] for row in about["images"]}
+    assert "bars/0.png" in files
+    assert all((source / "test" / file).is_file() for file in files)
+    alone, _ = images_of(run_files(run, paths[:1]))
+    assert [row["file"] for row in alone["images"]] == ["0.png"]
+
+
 def test_deep_files_keep_their_values(run, tmp_path):
     values = np.linspace(0, 65535, 100).reshape(10, 10).astype(np.uint16)
     Image.fromarray(values).save(tmp_path / "deep.png")

@@ -71,7 +71,7 @@ def list_command(
 
 @app.command("fetch")
 def fetch_command(
-    names: Annotated[list[str], typer.Argument(help="Names of data sets.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAMES", help="Names of data sets.")],
 ) -> None:
     """Download data sets, or verify existing downloads.
 
@@ -90,7 +90,10 @@ def fetch_command(
 @app.command("show")
 def show_command(
     data: Annotated[
-        str, typer.Argument(help="Name of a data set, a folder, or an .npz or .csv file.")
+        str,
+        typer.Argument(
+            metavar="DATA", help="Name of a data set, a folder, or an .npz or .csv file."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="PNG file to write.")],
     root: Annotated[

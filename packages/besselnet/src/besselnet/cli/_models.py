@@ -29,7 +29,9 @@ BATCH_SIZE = 16
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Model to describe, or a pattern such as 'bcnn*' to list."),
+        typer.Argument(
+            metavar="NAME", help="Model to describe, or a pattern such as 'bcnn*' to list."
+        ),
     ] = None,
     in_channels: Annotated[
         int | None,
@@ -44,15 +46,17 @@ def models(
         list[int] | None,
         typer.Option(
             "--size",
+            metavar="PIXELS",
             min=1,
             max=512,
-            help="With --speed: image size in pixels. Can be repeated. Default: 64.",
+            help="With --speed: image size. Can be repeated. Default: 64.",
         ),
     ] = None,
     patterns: Annotated[
         list[str] | None,
         typer.Option(
             "--model",
+            metavar="NAME",
             help="With --speed: model, or a pattern such as 'bcnn*'. Can be repeated.",
         ),
     ] = None,

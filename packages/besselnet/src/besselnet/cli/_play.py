@@ -18,14 +18,13 @@ from besselnet.train import load_run
 def play(
     run_folder: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[RUN]", help="Run folder of `besselnet train`, to try its network."
-        ),
+        typer.Argument(metavar="RUN", help="Run folder of `besselnet train`, to try its network."),
     ] = None,
     images: Annotated[
         list[Path] | None,
         typer.Option(
-            help="With RUN: image files or a folder to review instead of the images of the run."
+            metavar="PATH",
+            help="With RUN: image or folder to review instead of the images of the run. Can be repeated.",
         ),
     ] = None,
     port: Annotated[

@@ -67,11 +67,13 @@ def bessel_conv2d(
     :math:`\kappa_{\nu,j}` the learned ones. Summed over input channels c and radial indices j,
 
     .. math::
-        a &= \sum_\nu \Bigl|\sum_{c,j} \kappa^*_{\nu,j} \varphi_{\nu,j}\Bigr|^2
-            && \text{SO(2), Equation 5.6} \\
-        a &= \sum_\nu \Bigl|\sum_{c,j} \Re(\kappa_{\nu,j}) \varphi_{\nu,j}\Bigr|^2
-            + \Bigl|\sum_{c,j} \Im(\kappa_{\nu,j}) \varphi_{\nu,j}\Bigr|^2
-            && \text{O(2), Equation 5.7}
+        a = \sum_\nu \Bigl|\sum_{c,j} \kappa^*_{\nu,j} \varphi_{\nu,j}\Bigr|^2
+        \qquad \text{SO(2), Equation 5.6}
+
+    .. math::
+        a = \sum_\nu \Bigl|\sum_{c,j} \Re(\kappa_{\nu,j}) \varphi_{\nu,j}\Bigr|^2
+        + \Bigl|\sum_{c,j} \Im(\kappa_{\nu,j}) \varphi_{\nu,j}\Bigr|^2
+        \qquad \text{O(2), Equation 5.7}
 
     is the output for ``response="power"``, and :math:`\sqrt a` for ``"amplitude"``. ``"signed"`` is the
     amplitude of the orders above 0 plus the term of order 0, which need not be squared: it is real and

@@ -17,7 +17,7 @@ def soft_disc(
 
     weight = clamp((radius - r) / fade, 0, 1), where r is the distance in pixels of a pixel from the centre of
     the image, and radius = min(H, W) / 2. `fade=0` gives a hard disc, r <= radius. Quarter turns of a square
-    image, half turns and reflections leave the weights unchanged, bit for bit.
+    image, half turns and reflections leave the weights bit-identical.
     """
     if not torch.compiler.is_compiling():
         check_count("height", height)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class _Shown:
         images: (N, C, S, S), uint8 or float32 in [0, 1].
         logits: (N, classes), of these images.
         labels: their classes, or None where they are not known.
-        names, files: what they are called, and their paths below the folder that they are in, if known.
+        names, files: what they are called, and their paths below the folder that all are in, if known.
         unsure, wrong: which of them are least sure and wrong, in the order to look at them.
         source: where they are from, in words.
     """
@@ -185,21 +186,18 @@ def _from_files(run: Run, paths: Sequence[Path]) -> _Shown:
     # Only now, and only these: all of them might not fit in memory.
     again = [image for _, image in iter_images(files, **_reading(run)) if isinstance(image, Tensor)]
     same = len({image.dtype for image in again}) == 1
-    folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else Path()
+    places = [(path if path.is_dir() else path.parent).absolute() for path in paths]
+    folder = os.path.commonpath(places)
     return _Shown(
         torch.stack([image if same else as_floats(image) for image in again]),
         logits[chosen],
         [None] * len(files),
         [path.name for path in files],
-        [_below(folder, path) for path in files],
+        [path.absolute().relative_to(folder).as_posix() for path in files],
         list(range(len(files))),
         [],
         f"{len(found)} images in {', '.join(path.name for path in paths)}",
     )
-
-
-def _below(folder: Path, path: Path) -> str:
-    return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
 
 
 def _file_batches(run: Run, paths: Sequence[Path], found: list[Path]) -> Iterable[Tensor]:
