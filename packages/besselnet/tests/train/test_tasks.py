@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from besselnet import drawing
 from besselnet.data import IGNORED, Batches, ImageSet, Splits
 from besselnet.models import read_network_config
 from besselnet.train import (
@@ -384,6 +386,24 @@ def test_folds_are_for_classes(tmp_path):
     config = replace(config, data=replace(config.data, folds=3))
     with pytest.raises(ValueError, match="folds=3: must be unset for masks"):
         train_folds(config, tmp_path / "folds", quiet=True)
+
+
+def test_images_smaller_than_the_network_takes_are_named(tmp_path):
+    config = replace(task_config("segment"), model=ModelConfig("besselnet_unet"))
+    with pytest.raises(ValueError, match=r"toy-particles: images are 15 x 40 pixels"):
+        train_run(config, tmp_path / "run", images=make_splits("segment", (15, 40)), quiet=True)
+
+
+def test_a_picture_shows_no_prediction_for_pixels_without_a_label(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(drawing, "draw_overlays", lambda *given: drawn.append(given))
+    images = particles("segment", 3, 0)
+    model = nn.Conv2d(1, 2, 1)
+    Segment(images.classes).draw(tmp_path, None, model, images)
+    ((_, _, masks, truths, _),) = drawn
+    unlabelled = truths == IGNORED
+    assert unlabelled.any()
+    assert ((masks == IGNORED) == unlabelled).all()
 
 
 def test_a_wide_image_is_learned_from_patches_and_tested_whole(tmp_path):

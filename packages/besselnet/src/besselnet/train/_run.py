@@ -402,6 +402,12 @@ def prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module
             f"{config.data.source or 'images'}: images are {height} x {width} pixels and must be square: "
             "choose a size, for example data.image_size=64"
         )
+    least = model_info(config.model.name).smallest_size
+    if min(height, width) < least:
+        raise ValueError(
+            f"{config.data.source or 'images'}: images are {height} x {width} pixels and must be at least "
+            f"{least} x {least} for {config.model.name}"
+        )
     weights = config.train.class_weights
     if isinstance(weights, tuple) and len(weights) != len(train.classes):
         raise ValueError(
