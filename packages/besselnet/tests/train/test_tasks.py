@@ -381,11 +381,20 @@ def test_the_task_is_told_to_sources_that_ask(name):
     assert load_images(DataConfig(source="toy-particles", task=name)).train.task == name
 
 
-def test_folds_are_for_classes(tmp_path):
-    config = task_config("segment")
+@pytest.mark.parametrize("name", TASKS)
+def test_folds_test_every_image_once_and_have_the_scores_of_their_runs(tmp_path, name):
+    config = task_config(name, epochs=2)
     config = replace(config, data=replace(config.data, folds=3))
-    with pytest.raises(ValueError, match="folds=3: must be unset for masks"):
-        train_folds(config, tmp_path / "folds", quiet=True)
+    found = train_folds(config, tmp_path, quiet=True)
+    assert sum(found.images) == len(make_splits(name).merged())
+    score = found.task.score
+    for number, expected in enumerate(found.scores, 1):
+        report = evaluate_run(load_run(tmp_path / f"fold-{number}"))
+        assert report[score] == pytest.approx(expected)
+    written = json.loads((tmp_path / "folds.json").read_text())
+    assert written == found.to_dict()
+    assert written[f"mean_{score}"] == pytest.approx(sum(found.scores) / 3)
+    assert found.accuracy is found.interval is None
 
 
 def test_images_smaller_than_the_network_takes_are_named(tmp_path):

@@ -188,11 +188,6 @@ def check_source(config: DataConfig) -> None:
 
 def divide_in_folds(splits: Splits, config: DataConfig) -> list[Splits]:
     """All images of `splits` divided into `config.folds` parts, each tested by one of the results."""
-    if splits.train.task != "classify":
-        raise ValueError(
-            f"data.folds={config.folds}: must be unset for {task_of(splits.train).labels}: cross-validation "
-            "supports only classes"
-        )
     folds = check_count("folds", config.folds, least=2)
     stored = splits.provenance.stored
     return [
