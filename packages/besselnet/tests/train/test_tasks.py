@@ -17,8 +17,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from besselnet import drawing
+from besselnet import convert, drawing
 from besselnet.data import IGNORED, Batches, ImageSet, Splits
+from besselnet.masks import mask_agreement
 from besselnet.models import read_network_config
 from besselnet.train import (
     Classify,
@@ -48,6 +49,7 @@ from besselnet.train._run import make_batches
 from besselnet.train._tasks import read_task
 from train.toy_tasks import make_splits, particles, task_config
 from train.toys import ToyBatches, same, toy_model, weights_of
+from unet import UNet
 
 TASKS = ("segment", "regress", "multilabel")
 # Scores that only a network reaches that has learned.
@@ -395,6 +397,23 @@ def test_folds_test_every_image_once_and_have_the_scores_of_their_runs(tmp_path,
     assert written == found.to_dict()
     assert written[f"mean_{score}"] == pytest.approx(sum(found.scores) / 3)
     assert found.accuracy is found.interval is None
+
+
+def test_a_converted_unet_of_ones_own_learns_masks_and_rotates_them():
+    splits = make_splits("segment")
+    torch.manual_seed(0)
+    model = convert(UNet(), image_size=20, repair="all")
+    config = TrainConfig(epochs=6, batch_size=8, learning_rate=0.01, device="cpu")
+    batches = Batches(splits.train, 8, shuffle=True)
+    fit(model, batches, None, config, task=task_of(splits.train), quiet=True)
+    test = Batches(splits.test, 8)
+    assert evaluate(model, test, task=task_of(splits.train)).score > 0.75
+    cut = slice(4, 24)
+    images, labels = splits.test.images[..., cut], splits.test.labels[..., cut]
+    square = replace(splits.test, images=images, labels=labels)
+    found = mask_agreement(model, Batches(square, 8), angles=8).agreement
+    assert found[::2].min() > 0.999
+    assert found.min() > 0.85
 
 
 def test_images_smaller_than_the_network_takes_are_named(tmp_path):
