@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "untrusted": set(),
     "_pixels": {"checks", "untrusted"},
     "_rows": {"_pixels", "atomic", "untrusted"},
+    "_progress": set(),
     "cluster": set(),
     "core": set(),
     "kernels": set(),
@@ -35,15 +36,25 @@ MAY_IMPORT = {
     "robust": {"atomic", "checks", "data", "functional", "nn", "untrusted"},
     "drawing": {"_pixels", "atomic", "checks", "data", "masks", "nn"},
     "train": {
-        *("_rows", "atomic", "checks", "cluster", "data", "drawing", "export", "functional"),
-        *("kernels", "locking", "masks", "models", "nn", "robust", "testing", "untrusted"),
+        *("_progress", "_rows", "atomic", "checks", "cluster", "data", "drawing", "export"),
+        *(
+            "functional",
+            "kernels",
+            "locking",
+            "masks",
+            "models",
+            "nn",
+            "robust",
+            "testing",
+            "untrusted",
+        ),
     },
     "sklearn": {"checks", "data", "train"},
     "demo": {"atomic", "data", "drawing", "functional", "nn", "testing", "train"},
     "play": {"atomic", "data", "drawing", "export", "models", "nn", "train"},
     "cli": {
-        *("_pixels", "_rows", "atomic", "checks", "data", "demo", "drawing", "export", "hub"),
-        *("kernels", "locking", "masks", "models", "play", "robust", "train"),
+        *("_pixels", "_progress", "_rows", "atomic", "checks", "data", "demo", "drawing"),
+        *("export", "hub", "kernels", "locking", "masks", "models", "play", "robust", "train"),
     },
 }
 # What `pip install besselnet` brings: these rooms, and what they need.

@@ -19,7 +19,7 @@ import io
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -130,12 +130,13 @@ def read_pixels(
     page: int | None = None,
     max_pixels: int | None = None,
     name: str | None = None,
+    create: Callable[[tuple[int, ...], Any], Any] = np.empty,
 ) -> Array:
     """(C, H, W) uint8, uint16 for grey values of more than 8 bits, or float32 in [0, 1].
 
     `source` is a path, or the bytes of a file called `name`. `channels` asks for 1 or 3 in place of what
     the file has. Values of more than `bits` bits are refused, and images of more than `max_pixels` pixels
-    before they are decoded.
+    before they are decoded. `create(shape, dtype)` makes the array, to which rows are then assigned.
     """
     check_reading(channels=channels, bits=bits, page=page, max_pixels=max_pixels)
     image_library = pillow()
@@ -144,11 +145,19 @@ def read_pixels(
     stream, label = (io.BytesIO(source), name) if isinstance(source, bytes) else (source, source)
     with reading(label or "image"), _own_limit(image_library), _opened(stream) as opened:
         _check_page_size(opened, page, max_pixels)
-        pixels = _decode(opened)
-        top = 2 ** (bits or 16) - 1
-        if pixels.dtype == np.uint16 and pixels.max() > top:
-            raise ValueError(f"has values up to {pixels.max()}, but bits={bits} allows 0..{top}")
-    return with_channels(pixels, channels)
+        made: Array | None = None
+        done = 0
+        for strip in _decode(opened):
+            top = 2 ** (bits or 16) - 1
+            if strip.dtype == np.uint16 and strip.max() > top:
+                raise ValueError(f"has the value {strip.max()}, but bits={bits} allows 0..{top}")
+            rows = with_channels(strip, channels)
+            if made is None:
+                made = create((len(rows), opened.height, opened.width), rows.dtype)
+            made[:, done : done + rows.shape[1]] = rows
+            done += rows.shape[1]
+        assert made is not None  # Every image has a row.
+    return made
 
 
 def with_channels(pixels: Array, channels: int | None) -> Array:
@@ -377,37 +386,35 @@ def _turn_to_page(image: Any, page: int | None) -> None:
         image.seek(page)
 
 
-def _decode(image: Any) -> Array:
-    """(C, H, W) of an opened file, by the table above; more than 8 bits as uint16."""
-    from PIL import Image, ImageOps
+def _decode(image: Any) -> Iterator[Array]:
+    """(C, h, W) strips of an opened file from top to bottom, by the table above; deep ones as uint16."""
+    from PIL import ImageOps
 
     image.load()
-    # Every copy of a large image counts: in place, and below only where the mode is another one.
+    # Every copy of a large image counts: in place, and below only some rows.
     ImageOps.exif_transpose(image, in_place=True)
-    upright, kind = image, image.mode
-    if kind in _DEEP:
-        return _deep(np.asarray(upright))[None]
-    if kind not in _GREY + _COLOUR:
-        raise ValueError(f"pixel format {kind!r} is not supported")
-    if upright.has_transparency_data:
-        layers = np.asarray(upright.convert("RGBA"), dtype=np.uint16)
-        opaque = (layers[..., :3] * layers[..., 3:] + 127) // 255
-        upright = Image.fromarray(opaque.astype(np.uint8))
-    if kind in _GREY:
-        return _unpacked(upright, "L")
-    return _unpacked(upright, "RGB")
-
-
-def _unpacked(image: Any, mode: str) -> Array:
-    """(C, H, W) uint8 of an image in a mode of 8 bits, some rows at a time."""
-    shown = image if image.mode == mode else image.convert(mode)
-    pixels = np.empty((len(mode), image.height, image.width), np.uint8)
+    if image.mode not in _DEEP + _GREY + _COLOUR:
+        raise ValueError(f"pixel format {image.mode!r} is not supported")
     for top in range(0, image.height, _ROWS):
         bottom = min(top + _ROWS, image.height)
         small = image.height <= _ROWS
-        rows = np.asarray(shown if small else shown.crop((0, top, image.width, bottom)))
-        pixels[:, top:bottom] = rows.reshape(*rows.shape[:2], -1).transpose(2, 0, 1)
-    return pixels
+        yield _unpacked(image if small else image.crop((0, top, image.width, bottom)))
+
+
+def _unpacked(image: Any) -> Array:
+    """(C, H, W) of Pillow's image."""
+    from PIL import Image
+
+    kind = image.mode
+    if kind in _DEEP:
+        return _deep(np.asarray(image))[None]
+    if image.has_transparency_data:
+        layers = np.asarray(image.convert("RGBA"), dtype=np.uint16)
+        opaque = (layers[..., :3] * layers[..., 3:] + 127) // 255
+        image = Image.fromarray(opaque.astype(np.uint8))
+    mode = "L" if kind in _GREY else "RGB"
+    rows = np.asarray(image if image.mode == mode else image.convert(mode))
+    return np.ascontiguousarray(rows.reshape(*rows.shape[:2], -1).transpose(2, 0, 1))
 
 
 def _decode_mask(image: Any, colours: bool) -> Array:

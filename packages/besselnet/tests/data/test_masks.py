@@ -368,3 +368,9 @@ def test_a_hostile_legend(tmp_path):
     fill(tmp_path, class_numbers())
     make_special(tmp_path / "legend.csv", "FIFO")
     refused(lambda: load_data(tmp_path), "legend.csv", "FIFO")
+
+
+def test_images_without_a_folder_of_masks_are_told_what_is_missing(tmp_path):
+    save(tmp_path / "cells/images/a.png", np.zeros((6, 8), np.uint8))
+    with pytest.raises(ValueError, match="no folder masks"):
+        load_data(tmp_path / "cells")

@@ -115,9 +115,7 @@ def test_the_largest_value_is_that_before_resizing(tmp_path):
 
 def test_bits_are_refused_where_values_are_larger(tmp_path):
     fill(tmp_path, make=twelve_bits)
-    with pytest.raises(
-        ValueError, match=r"00\.png: has values up to \d+, but bits=10 allows 0..1023"
-    ):
+    with pytest.raises(ValueError, match=r"00\.png: has the value \d+, but bits=10 allows 0..1023"):
         load_data(tmp_path, bits=10)
 
 

@@ -73,8 +73,9 @@ def test_the_file_is_standard_onnx_and_says_what_it_is(exported):
     facts = json.loads({p.key: p.value for p in file.metadata_props}["besselnet"])
     assert facts["classes"] == list(CLASSES)
     reading = {"answers": "image", "resize": "crop", "bits": None, "page": None, "max_pixels": None}
-    expected = network_config(network("besselnet_small"), CLASSES) | reading
-    assert facts == expected | {"temperature": 1.0}
+    model = network("besselnet_small")
+    expected = network_config(model, CLASSES) | reading
+    assert facts == expected | {"temperature": 1.0, "smallest_size": model.smallest_size}
     assert (facts["name"], facts["options"]["width"]) == ("besselnet_small", 0.25)
     assert (facts["in_channels"], facts["image_size"]) == (1, 28)
 

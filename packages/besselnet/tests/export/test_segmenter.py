@@ -94,6 +94,14 @@ def test_masks_of_arrays_and_files(segmenter, model, tmp_path):
     assert 0 < expected.mean() < 1
 
 
+def test_images_that_the_network_refuses_are_refused(segmenter, model):
+    for shape in ((1, 1, 8, 40), (1, 1, 1, 1)):
+        with pytest.raises(ValueError, match="at least 16"):
+            model(torch.rand(shape))
+        with pytest.raises(ValueError, match="at least 16"):
+            segmenter.logits(np.zeros(shape, np.float32))
+
+
 def test_tiles_are_handed_in(segmenter):
     image = np.random.default_rng(0).random((32, 48), np.float32)
     sizes = []

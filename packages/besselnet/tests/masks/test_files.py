@@ -1,7 +1,10 @@
 """Image files in, masks out."""
 
 import csv
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from PIL import Image
 
 from besselnet.masks import (
     IGNORED,
+    _files,
     class_colour,
     label_instances,
     mask_columns,
@@ -18,6 +22,7 @@ from besselnet.masks import (
 )
 from besselnet.masks._png import png_file
 
+PROGRAM = Path(__file__).with_name("memory_program.py")
 CLASSES = ("background", "cell", "border")
 
 
@@ -86,6 +91,16 @@ def test_overlays_and_probabilities_of_tiles_are_those_of_one_piece(folder, tmp_
     np.testing.assert_array_equal(
         shown, overlay_mask(unit, read(tmp_path / "whole" / "masks" / "a.png"))
     )
+
+
+def test_overlays_drawn_in_strips_are_those_of_one_piece(folder, tmp_path, monkeypatch):
+    # Strips of seven rows, and of less where a tile ends.
+    monkeypatch.setattr(_files, "_STRIP", 7 * 700)
+    write(folder, tmp_path / "out", tile=256, margin=32, overlays=True)
+    for name, source in (("a.png", "a.png"), ("deep/b.png", "deep/b.tif")):
+        mask = read(tmp_path / "out" / "masks" / name)
+        expected = overlay_mask(read(folder / source)[None], mask)
+        np.testing.assert_array_equal(read(tmp_path / "out" / "overlays" / name), expected)
 
 
 def test_objects_are_numbered_and_measured(folder, tmp_path):
@@ -201,3 +216,16 @@ def test_overlays_tint_classes_and_leave_the_rest():
     assert tuple(shown[5, 5]) == class_colour(1)
     expected = np.rint(100 + 0.4 * (np.array(class_colour(1)) - 100.0))
     assert (shown[3:5, 3:5] == expected).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_does_not_grow_with_the_image():
+    """Colour images of 12 and 48 MB; the probabilities of the larger one would take 192 MB."""
+    peaks = []
+    for side in (2000, 4000):
+        program = [sys.executable, PROGRAM, str(side)]
+        done = subprocess.run(program, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        peaks.append(int(done.stdout))
+    assert peaks[1] - peaks[0] < 48e6

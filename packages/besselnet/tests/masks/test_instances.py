@@ -145,3 +145,13 @@ def test_classes_and_probabilities_are_in_the_measures():
     )
     assert [row["class"] for row in rows] == ["cell", "dust", "cell"]
     assert [row["probability"] for row in rows] == [0.25, 1, 1]
+
+
+def test_a_border_joins_the_object_that_it_touches_though_another_is_nearer():
+    mask = np.zeros((3, 14), np.uint8)
+    mask[0, :3], mask[0, 3:12] = 1, 2
+    mask[2, 9:14] = 1
+    found = label_instances(mask, border=2)
+    assert (found[0, :12] == 1).all()
+    assert (found[2, 9:] == 2).all()
+    assert found.max() == 2

@@ -15,6 +15,7 @@ from besselnet.masks import (
     probabilities_of,
     receptive_field,
 )
+from besselnet.models import create_model
 from masks.networks import equivariant
 
 # As documented: tiles and the whole image differ by less.
@@ -52,6 +53,26 @@ def test_tiles_give_what_the_whole_image_gives(size):
     assert np.abs(tiles - whole).max() < BOUND
     # The probabilities are not so flat that anything would do.
     assert whole.max(0).min() < 0.6
+    assert whole.std() > 0.1
+
+
+def test_tiles_of_a_trained_unet_give_what_the_whole_image_gives():
+    torch.manual_seed(0)
+    shape = {"in_channels": 1, "num_classes": 2, "image_size": 64}
+    model = create_model("besselnet_unet", width=0.25, **shape)
+    images = torch.from_numpy(np.stack([random_image(64, 64)] * 4))
+    masks = (F.avg_pool2d(images, 7, 1, 3) > 0.5).long()[:, 0]
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(20):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), masks).backward()
+        optimizer.step()
+    forward = probabilities_of(model)
+    margin = receptive_field(forward, 1, most=192)
+    image = random_image(551, 530)
+    whole = forward(image)
+    tiles = predict_tiles(forward, image, tile=480, margin=margin)
+    assert np.abs(tiles - whole).max() < BOUND
     assert whole.std() > 0.1
 
 

@@ -15,6 +15,7 @@ import torch
 from besselnet.data import Splits
 from besselnet.locking import Busy
 from besselnet.train import (
+    Classify,
     CrossValidation,
     DataConfig,
     Interrupted,
@@ -196,7 +197,8 @@ def test_the_interval_is_where_the_normal_test_accepts(right, total):
 
 
 def test_the_pooled_accuracy_counts_images_and_the_mean_counts_folds():
-    found = CrossValidation((9, 1), (10, 2))
+    found = CrossValidation((0.9, 0.5), (10, 2), Classify(("a", "b")))
+    assert found.right == (9, 1)
     assert found.accuracy == pytest.approx(10 / 12)
     assert found.to_dict()["mean_accuracy"] == pytest.approx((0.9 + 0.5) / 2)
     assert found.spread == pytest.approx(0.4 / 2**0.5)

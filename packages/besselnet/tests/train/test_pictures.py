@@ -70,7 +70,7 @@ def feature_maps(path):
         lambda path: draw_robust(path, ROBUST),
         lambda path: draw_filters(path, torch.randn(3, 3, 5, 5)),
         lambda path: draw_rates(path, [1e-4, 1e-3, 1e-2], [2.0, 1.0, 9.0], 1e-3),
-        lambda path: draw_folds(path, [0.8, 0.9, 1.0], 0.9, (0.85, 0.95)),
+        lambda path: draw_folds(path, [0.8, 0.9, 1.0], "accuracy", (0.85, 0.95)),
         feature_maps,
     ],
     ids=["curves", "confusion", "rotated", "robust", "filters", "rates", "folds", "feature maps"],

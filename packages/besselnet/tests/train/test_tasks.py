@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from besselnet import convert, drawing
 from besselnet.data import IGNORED, Batches, ImageSet, Splits
+from besselnet.masks import mask_agreement
 from besselnet.models import read_network_config
 from besselnet.train import (
     Classify,
@@ -46,6 +49,7 @@ from besselnet.train._run import make_batches
 from besselnet.train._tasks import read_task
 from train.toy_tasks import make_splits, particles, task_config
 from train.toys import ToyBatches, same, toy_model, weights_of
+from unet import UNet
 
 TASKS = ("segment", "regress", "multilabel")
 # Scores that only a network reaches that has learned.
@@ -379,11 +383,55 @@ def test_the_task_is_told_to_sources_that_ask(name):
     assert load_images(DataConfig(source="toy-particles", task=name)).train.task == name
 
 
-def test_folds_are_for_classes(tmp_path):
-    config = task_config("segment")
+@pytest.mark.parametrize("name", TASKS)
+def test_folds_test_every_image_once_and_have_the_scores_of_their_runs(tmp_path, name):
+    config = task_config(name, epochs=2)
     config = replace(config, data=replace(config.data, folds=3))
-    with pytest.raises(ValueError, match="folds=3: must be unset for masks"):
-        train_folds(config, tmp_path / "folds", quiet=True)
+    found = train_folds(config, tmp_path, quiet=True)
+    assert sum(found.images) == len(make_splits(name).merged())
+    score = found.task.score
+    for number, expected in enumerate(found.scores, 1):
+        report = evaluate_run(load_run(tmp_path / f"fold-{number}"))
+        assert report[score] == pytest.approx(expected)
+    written = json.loads((tmp_path / "folds.json").read_text())
+    assert written == found.to_dict()
+    assert written[f"mean_{score}"] == pytest.approx(sum(found.scores) / 3)
+    assert found.accuracy is found.interval is None
+
+
+def test_a_converted_unet_of_ones_own_learns_masks_and_rotates_them():
+    splits = make_splits("segment")
+    torch.manual_seed(0)
+    model = convert(UNet(), image_size=20, repair="all")
+    config = TrainConfig(epochs=6, batch_size=8, learning_rate=0.01, device="cpu")
+    batches = Batches(splits.train, 8, shuffle=True)
+    fit(model, batches, None, config, task=task_of(splits.train), quiet=True)
+    test = Batches(splits.test, 8)
+    assert evaluate(model, test, task=task_of(splits.train)).score > 0.75
+    cut = slice(4, 24)
+    images, labels = splits.test.images[..., cut], splits.test.labels[..., cut]
+    square = replace(splits.test, images=images, labels=labels)
+    found = mask_agreement(model, Batches(square, 8), angles=8).agreement
+    assert found[::2].min() > 0.999
+    assert found.min() > 0.85
+
+
+def test_images_smaller_than_the_network_takes_are_named(tmp_path):
+    config = replace(task_config("segment"), model=ModelConfig("besselnet_unet"))
+    with pytest.raises(ValueError, match=r"toy-particles: images are 15 x 40 pixels"):
+        train_run(config, tmp_path / "run", images=make_splits("segment", (15, 40)), quiet=True)
+
+
+def test_a_picture_shows_no_prediction_for_pixels_without_a_label(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(drawing, "draw_overlays", lambda *given: drawn.append(given))
+    images = particles("segment", 3, 0)
+    model = nn.Conv2d(1, 2, 1)
+    Segment(images.classes).draw(tmp_path, None, model, images)
+    ((_, _, masks, truths, _),) = drawn
+    unlabelled = truths == IGNORED
+    assert unlabelled.any()
+    assert ((masks == IGNORED) == unlabelled).all()
 
 
 def test_a_wide_image_is_learned_from_patches_and_tested_whole(tmp_path):

@@ -4,7 +4,7 @@ import io
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -168,12 +168,13 @@ def predict(
     unsure = f"requires a classification run with validation images, not {network}"
     total: int | None
     rows: Rows
-    progress: Any = nullcontext()
+    progress: Any
+    said = {"raw_csv": raw_csv, "progress": lambda text: progress.advance(0, text)}
     if network.suffix == ".onnx":
         _refuse({"to": to, **many}, f"requires a run folder, and {network} is an exported network")
         _refuse(promises, unsure)
         paths, total = _plain_paths(images)
-        columns, rows = _onnx_rows(network, paths, device, out, how, masks, raw_csv)
+        columns, rows = _onnx_rows(network, paths, device, out, how, masks, said)
     else:
         from besselnet import train as training
         from besselnet.data import check_sources, list_sources, open_sources
@@ -196,8 +197,9 @@ def predict(
             folder = _folder(network, out)
             paths, total = _plain_paths(images)
             columns = mask_columns(run.classes, objects=instances is not None)
-            masks |= {"raw_csv": raw_csv, "progress": lambda text: progress.advance(0, text)}
-            rows = training.predict_masks(run, paths, folder, max_pixels=max_pixels, **masks)
+            rows = training.predict_masks(
+                run, paths, folder, max_pixels=max_pixels, **masks, **said
+            )
         else:
             _refuse_masks(network, out, masks)
             total = list_sources(open_sources(images)).count
@@ -208,15 +210,18 @@ def predict(
             rows = training.predict_rows(run, images, **how, **promises, features=features)
             extra = training.feature_columns(run) if features else ()
             columns = ["image", *run.columns, *extra, "error"]
-        progress = training.ProgressLog(total, unit="images", stream=sys.stderr)
+    from besselnet._progress import ProgressLog
+
     seen = failures = 0
-    with progress as log, _opened(csv_file, columns, as_json, raw_csv) as write:
+    with (
+        ProgressLog(total, unit="images", stream=sys.stderr) as progress,
+        _opened(csv_file, columns, as_json, raw_csv) as write,
+    ):
         for row in rows:
             seen += 1
             failures += row["error"] is not None
             write([row])
-            if log is not None:
-                log.advance(text=log.rate())
+            progress.advance(text=progress.rate())
     _say_what_was_done(seen, failures, [out, csv_file])
 
 
@@ -231,6 +236,7 @@ def _predict_to_folder(
     raw_csv: bool,
 ) -> None:
     from besselnet import train as training
+    from besselnet._progress import ProgressLog
 
     run = training.load_run(network, device="cpu" if more["cluster"] else device)
     _say_if_none_is_sure(run, {name: how[name] for name in ("coverage", "error_rate")})
@@ -239,7 +245,7 @@ def _predict_to_folder(
     options = _given(more)
     if "format" in options:
         options["form"] = options.pop("format")
-    with training.ProgressLog(None, unit="images", stream=sys.stderr) as log:
+    with ProgressLog(None, unit="images", stream=sys.stderr) as log:
         try:
             done = training.predict_shards(
                 run, images, folder, **how, **masks, **options, raw_csv=raw_csv, progress=log
@@ -277,9 +283,9 @@ def _onnx_rows(
     out: Path | None,
     how: dict[str, Any],
     masks: dict[str, Any],
-    raw_csv: bool,
+    said: dict[str, Any],
 ) -> tuple[list[str], Rows]:
-    """Columns and rows of an exported network."""
+    """Columns and rows of an exported network; `said` is how tables and progress are written."""
     from besselnet.export import OnnxSegmenter, open_onnx
 
     opened = open_onnx(network, device=device)
@@ -295,8 +301,8 @@ def _onnx_rows(
         classes=opened.names,
         channels=opened.in_channels,
         reading=opened.reading | limit,
-        raw_csv=raw_csv,
         **masks,
+        **said,
     )
     return mask_columns(opened.names, objects="instances" in masks), rows
 

@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import typer
@@ -190,19 +189,19 @@ def _train_folds(
     config: training.RunConfig, folder: Path, images: Splits | None, resume: bool
 ) -> None:
     found = training.train_folds(config, folder, images=images, resume=resume)
-    accuracies = found.accuracies
+    count, task = len(found.scores), found.task
+    mean = task.title if task.title.startswith("mean") else f"mean {task.title}"
     typer.echo(
-        f"mean accuracy {fmean(accuracies):.2%}, standard deviation {found.spread:.2%} over "
-        f"{len(accuracies)} folds"
+        f"{mean} {task.in_words(found.mean)}, standard deviation {task.in_words(found.spread)} over "
+        f"{count} folds"
     )
-    low, high = found.interval
-    typer.echo(
-        f"accuracy on all {counted(sum(found.images), 'image')} {found.accuracy:.2%}, 95% confidence "
-        f"interval {low:.2%} to {high:.2%}"
-    )
-    typer.echo(
-        f"saved in {folder}: folds.json, folds.png, and the runs fold-1 to fold-{len(accuracies)}"
-    )
+    if found.interval is not None:
+        low, high = found.interval
+        typer.echo(
+            f"accuracy on all {counted(sum(found.images), 'image')} {found.accuracy:.2%}, 95% confidence "
+            f"interval {low:.2%} to {high:.2%}"
+        )
+    typer.echo(f"saved in {folder}: folds.json, folds.png, and the runs fold-1 to fold-{count}")
 
 
 def _find_rate(config: training.RunConfig, folder: Path, images: Splits | None) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -166,19 +167,21 @@ def draw_rates(
 
 def draw_folds(
     path: str | Path,
-    accuracies: Sequence[float],
-    accuracy: float,
-    interval: tuple[float, float],
+    scores: Sequence[float],
+    title: str = "accuracy",
+    interval: tuple[float, float] | None = None,
 ) -> None:
-    """Plot the accuracy of each fold, and of all images with its confidence interval."""
+    """Plot the score of each fold, their mean, and, if given, the 95% interval of the accuracy."""
     figure = new_figure(3.2)
     axes = figure.subplots()
-    numbers = range(1, len(accuracies) + 1)
-    axes.plot(numbers, accuracies, **line_style(0)._replace(linestyle="")._asdict(), label="folds")
+    numbers = range(1, len(scores) + 1)
+    axes.plot(numbers, scores, **line_style(0)._replace(linestyle="")._asdict(), label="folds")
     style = line_style(1)._replace(marker="")
-    axes.axhline(accuracy, **style._asdict(), label=f"all images {accuracy:.1%}")
-    axes.axhspan(*interval, color=style.color, alpha=0.2, label="95% interval")
-    axes.set(xlabel="fold", ylabel="accuracy", xticks=numbers)
+    axes.axhline(fmean(scores), **style._asdict(), label="mean of the folds")
+    if interval is not None:
+        label = "95% interval of all images"
+        axes.axhspan(*interval, color=style.color, alpha=0.2, label=label)
+    axes.set(xlabel="fold", ylabel=title, xticks=numbers)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=SMALL)
     write_figure(path, figure)

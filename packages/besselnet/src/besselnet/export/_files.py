@@ -161,7 +161,9 @@ def describe(model: nn.Module, images: Tensor, classes: Sequence[str]) -> dict[s
         config |= {"num_classes": outputs, "classes": names, "about": {}}
     config |= {"in_channels": images.shape[1], "image_size": images.shape[-1]}
     answers = "pixels" if len(shape) == 4 else "image"
-    return config | {"answers": answers, "format": METADATA_FORMAT}
+    smallest = getattr(model, "smallest_size", 1)
+    facts = {"answers": answers, "smallest_size": smallest, "format": METADATA_FORMAT}
+    return config | facts
 
 
 def _to_onnx(

@@ -104,12 +104,14 @@ class OnnxNetwork:
             )
         # Files of earlier versions are of images, and say nothing.
         facts.setdefault("answers", "image")
+        facts.setdefault("smallest_size", 1)
         check_keys(where, facts, _FACTS)
         if not all(isinstance(name, str) for name in facts["classes"] or ()):
             raise ValueError(f"{where}: 'classes' must be a list of strings or null")
         try:
             check_count("in_channels", facts["in_channels"])
             check_count("image_size", facts["image_size"], most=LARGEST_SIDE)
+            check_count("smallest_size", facts["smallest_size"])
             check_choice("answers", facts["answers"], ("image", "pixels"))
             check_choice("resize", facts["resize"], RESIZES)
             how = {key: facts.get(key) for key in ("bits", "page", "max_pixels")}
@@ -122,6 +124,11 @@ class OnnxNetwork:
     def logits(self, images: Array) -> Array:
         """Images (N, C, H, W), floats in [0, 1], to logits (N, classes), or (N, classes, H, W)."""
         batch = np.ascontiguousarray(images, np.float32)
+        least = self.facts["smallest_size"]
+        if min(batch.shape[2:], default=least) < least:
+            raise ValueError(
+                f"the images have shape {batch.shape}: H and W must be at least {least} for {self.path}"
+            )
         try:
             logits: Array = self.session.run(None, {self._input: batch})[0]
         except Exception as error:  # onnxruntime's own exceptions share no base class

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from besselnet.masks._instances import (
     roles_of,
 )
 from besselnet.masks._overlay import overlay_mask
-from besselnet.masks._png import png_file
+from besselnet.masks._png import PngRows, png_file
 from besselnet.masks._tiles import (
     BLEND,
     STRIDE,
@@ -48,8 +48,8 @@ from besselnet.masks._tiles import (
 # The smallest tile that leaves room for context, seams and progress.
 LEAST_TILE = 256
 _MOST_OBJECTS = 65_535
-# Rows of an overlay that are computed at a time.
-_OVERLAY_ROWS = 64
+# Pixels of the rows that are drawn and packed at a time.
+_STRIP = 2**17
 
 
 def mask_columns(classes: Sequence[str], *, objects: bool = False) -> list[str]:
@@ -119,7 +119,9 @@ def predict_files(
     return _written(
         predict_images(
             forward,
-            _read_files(output_names(paths), {"channels": channels, **(reading or {})}),
+            _read_files(
+                output_names(paths), {"channels": channels, **(reading or {})}, Path(folder), tile
+            ),
             folder,
             classes=classes,
             channels=channels,
@@ -191,18 +193,23 @@ class _Wanted:
 
 
 def _read_files(
-    files: list[tuple[Path, Path]], reader: dict[str, Any]
+    files: list[tuple[Path, Path]], reader: dict[str, Any], folder: Path, tile: int
 ) -> Iterator[tuple[str, Path, Array | Exception]]:
     for path, name in files:
-        # In no variable, which would keep a large image in memory.
-        yield str(path), name, _read(path, reader)
+        with ExitStack() as stack:
 
+            def create(shape: tuple[int, ...], dtype: Any, stack: ExitStack = stack) -> Any:
+                if max(shape) <= tile:
+                    return np.empty(shape, dtype)
+                file = stack.enter_context(TemporaryFile(dir=folder, buffering=0))
+                return _OnDisk(shape, dtype, file)
 
-def _read(path: Path, reader: dict[str, Any]) -> Array | Exception:
-    try:
-        return read_pixels(path, **reader)
-    except (ValueError, OSError) as error:
-        return error
+            pixels: Array | Exception
+            try:
+                pixels = read_pixels(path, **reader, create=create)
+            except (ValueError, OSError) as error:
+                pixels = error
+            yield str(path), name, pixels
 
 
 def _written(
@@ -235,13 +242,7 @@ def _rows(
             yield row | {"error": _reason(pixels)}, []
             continue
         try:
-            with TemporaryFile(dir=wanted.folder) as file:
-                image: Any = pixels
-                if max(image.shape) > tiles.tile:
-                    image = _OnDisk(image, file)
-                # The whole image is on the disk, or small.
-                del pixels
-                found, objects = _predict_image(image, name, wanted, tiles)
+            found, objects = _predict_image(pixels, name, wanted, tiles)
         except ValueError as error:
             yield row | {"error": _reason(error)}, []
             continue
@@ -294,10 +295,12 @@ class _Picture:
         size = image.shape[1:]
         self._image, self._bits, self._classes = image, bits, len(wanted.classes)
         self._png = files.enter_context(png_file(wanted.path("masks", name), *size))
-        self._overlay = self._above = None
+        self._overlay = None
         if wanted.overlays:
             place = wanted.path("overlays", name)
             self._overlay = files.enter_context(png_file(place, *size, channels=3))
+        # Rows of the overlay that are finished, and the last rows of the mask so far.
+        self._drawn, self._last = 0, np.empty((0, size[1]), np.uint8)
         self._maps = [
             files.enter_context(png_file(wanted.path("probabilities", name, i), *size, bits=16))
             for i in range(self._classes if wanted.probabilities else 0)
@@ -326,29 +329,56 @@ class _Picture:
             self._write(rows)
 
     def _write(self, rows: slice) -> None:
-        self._png.write(self._rows)
-        for png, levels in zip(self._maps, self._levels):
-            png.write(levels)
-        if self._overlay is None:
-            return
-        for start in range(0, len(self._rows), _OVERLAY_ROWS):
-            mask = self._rows[start : start + _OVERLAY_ROWS]
-            first = rows.start + start
-            shown = unit_floats(self._image[:, first : first + len(mask)], self._bits)
-            self._overlay.write(overlay_mask(shown, mask, above=self._above))
-            self._above = mask[-1]
+        step = max(1, _STRIP // self._image.shape[2])
+        for start in range(0, len(self._rows), step):
+            some = slice(start, start + step)
+            mask = self._rows[some]
+            self._png.write(mask)
+            for png, levels in zip(self._maps, self._levels):
+                png.write(levels[some])
+            if self._overlay is not None:
+                self._draw(self._overlay, rows.start + start, mask)
+
+    def _draw(self, overlay: PngRows, first: int, mask: Array) -> None:
+        """Append to the overlay; a row waits for the next one, whose classes decide on its boundaries."""
+        first -= len(self._last)
+        mask = np.concatenate([self._last, mask])
+        end = first + len(mask)
+        shown = overlay_mask(unit_floats(self._image[:, first:end], self._bits), mask)
+        done = end if end == self._image.shape[1] else end - 1
+        overlay.write(shown[self._drawn - first : done - first])
+        self._drawn, self._last = done, mask[-2:]
 
 
 class _OnDisk:
-    """An array in a file, of which nothing stays in memory: a part is mapped while it is copied."""
+    """An array (C, H, W) in a file, of which nothing stays in memory.
 
-    def __init__(self, array: Array, file: IO[bytes]) -> None:
-        self.shape, self.ndim, self._dtype, self._file = array.shape, array.ndim, array.dtype, file
-        array.tofile(file)
-        file.flush()
+    Whole rows are assigned; rectangles are read. The file is not mapped: the system maps pages around those
+    that are used, which grow with the image.
+    """
 
-    def __getitem__(self, place: Any) -> Array:
-        return np.array(np.memmap(self._file, self._dtype, "r", shape=self.shape)[place])
+    def __init__(self, shape: tuple[int, ...], dtype: Any, file: Any) -> None:
+        self.shape, self.ndim, self.dtype, self._file = shape, len(shape), np.dtype(dtype), file
+
+    def __setitem__(self, place: tuple[slice, slice], rows: Array) -> None:
+        for channel, part in enumerate(rows):
+            self._seek(channel, place[1].start, 0)
+            self._file.write(np.ascontiguousarray(part))
+
+    def __getitem__(self, place: tuple[slice, ...]) -> Array:
+        channels, height, width = (
+            range(size)[part] for size, part in zip(self.shape, (*place, slice(None)))
+        )
+        part = np.empty((len(channels), len(height), len(width)), self.dtype)
+        for lines, channel in zip(part, channels):
+            for line, row in zip(lines, height):
+                self._seek(channel, row, width.start)
+                self._file.readinto(line)
+        return part
+
+    def _seek(self, channel: int, row: int, column: int) -> None:
+        before = (channel * self.shape[1] + row) * self.shape[2] + column
+        self._file.seek(before * self.dtype.itemsize)
 
 
 class _Tiles:

@@ -240,13 +240,15 @@ def _shape_of(inside: Array, top: int, left: int) -> dict[str, float | int]:
 def _grow(instances: Array, border: Array) -> None:
     """Give pixels of the border to the nearest object of their connected region, in place."""
     regions, _ = ndimage.label((instances > 0) | border)
-    if instances.any():
-        nearest = ndimage.distance_transform_edt(
-            instances == 0, return_distances=False, return_indices=True
-        )
-        rows, columns = nearest[:, border]
-        near = regions[rows, columns] == regions[border]
-        instances[border] = np.where(near, instances[rows, columns], 0)
+    for number, box in enumerate(ndimage.find_objects(regions), start=1):
+        # By region: a nearer object may lie in another one.
+        inside = regions[box] == number
+        growing, objects = inside & border[box], np.where(inside, instances[box], 0)
+        if growing.any() and objects.any():
+            nearest = ndimage.distance_transform_edt(
+                objects == 0, return_distances=False, return_indices=True
+            )
+            instances[box][growing] = objects[tuple(nearest[:, growing])]
     alone, _ = ndimage.label(border & (instances == 0))
     instances[alone > 0] = alone[alone > 0] + instances.max()
 

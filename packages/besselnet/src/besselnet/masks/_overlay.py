@@ -24,9 +24,7 @@ def class_colour(number: int) -> tuple[int, int, int]:
     return COLOURS[(number - 1) % len(COLOURS)]
 
 
-def overlay_mask(
-    image: Array, mask: Array, *, opacity: float = 0.4, above: Array | None = None
-) -> Array:
+def overlay_mask(image: Array, mask: Array, *, opacity: float = 0.4) -> Array:
     """Return the image (H, W, 3) uint8, tinted by class, with class boundaries in full colour.
 
     Class 0, the background, and `IGNORED` pixels are unchanged.
@@ -35,7 +33,6 @@ def overlay_mask(
         image: (C, H, W), uint8, or float in [0, 1]; unless there are 3 channels, the first one is shown.
         mask: (H, W) classes.
         opacity: opacity of the colour inside a class.
-        above: (W,) the mask row above the first one, if the image is part of a larger one.
     """
     check_number("opacity", opacity, least=0, most=1)
     if image.shape[1:] != mask.shape:
@@ -49,8 +46,6 @@ def overlay_mask(
     for here, there in (((1, None), (None, -1)), ((None, -1), (1, None))):
         edge[slice(*here)] |= mask[slice(*here)] != mask[slice(*there)]
         edge[:, slice(*here)] |= mask[:, slice(*here)] != mask[:, slice(*there)]
-    if above is not None:
-        edge[0] |= mask[0] != above
     weight = np.where(edge, 1.0, opacity).astype(np.float32)
     weight[(mask == 0) | (mask == IGNORED)] = 0
     mixed = shown + weight[..., None] * (palette[mask] - shown)

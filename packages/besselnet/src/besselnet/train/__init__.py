@@ -28,6 +28,7 @@ if _missing:
         f"besselnet.train needs {', '.join(_missing)}: pip install 'besselnet[train]'"
     )
 
+from besselnet._progress import ProgressLog, in_words
 from besselnet.train._answers import feature_columns
 from besselnet.train._config import (
     DataConfig,
@@ -75,7 +76,6 @@ from besselnet.train._process import (
     is_first_process,
     launch,
 )
-from besselnet.train._progress import ProgressLog, in_words, watched
 from besselnet.train._rates import RateCurve, find_learning_rate, find_run_rate
 from besselnet.train._recommend import (
     Recommendation,
@@ -83,7 +83,7 @@ from besselnet.train._recommend import (
     recommend_settings,
     recommended_epochs,
 )
-from besselnet.train._report import evaluate_run, inspect_run
+from besselnet.train._report import evaluate_run, inspect_run, watched
 from besselnet.train._robust import RobustSettings, evaluate_robust
 from besselnet.train._run import (
     Run,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from besselnet._progress import ProgressLog
 from besselnet.locking import hold_folder
 from besselnet.train._adversarial import check_adversarial
 from besselnet.train._checkpoint import (
@@ -37,7 +38,6 @@ from besselnet.train._losses import Criterion
 from besselnet.train._optimise import MovingAverage, learning_rate, make_optimizer
 from besselnet.train._pace import training_pace
 from besselnet.train._process import Interrupted, StopRequest, launch
-from besselnet.train._progress import ProgressLog
 from besselnet.train._seeding import seed_generators
 from besselnet.train._sized import SizedBatches
 from besselnet.train._tasks import Classify, LearningTask

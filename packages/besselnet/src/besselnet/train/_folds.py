@@ -1,13 +1,13 @@
 """k-fold cross-validation: every image is tested once, by a network that was not trained on it.
 
 fold-1/, fold-2/, ...   the run folder of each fold
-folds.json              the accuracies and their summary (`CrossValidation.to_dict`)
+folds.json              the scores and their summary (`CrossValidation.to_dict`)
 folds.png
 """
 
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -24,6 +24,7 @@ from besselnet.train._run import (
     read_run_config,
     train_run,
 )
+from besselnet.train._tasks import LearningTask, task_of
 
 # Of the normal distribution: 95% lie within so many standard deviations.
 _TWO_SIDED_95 = 1.959964
@@ -34,44 +35,56 @@ class CrossValidation:
     """Result of `train_folds`.
 
     Attributes:
-        right, images: number of correct predictions and of tested images of each fold.
+        scores: score of each fold on its test images: accuracy, or mean IoU, R² or F1.
+        images: number of tested images of each fold.
+        task: the task, which knows the name of the score.
     """
 
-    right: tuple[int, ...]
+    scores: tuple[float, ...]
     images: tuple[int, ...]
+    task: LearningTask = field(compare=False)
 
     @property
-    def accuracies(self) -> tuple[float, ...]:
-        """Accuracy of each fold."""
-        return tuple(right / images for right, images in zip(self.right, self.images))
-
-    @property
-    def accuracy(self) -> float:
-        """Accuracy over all tested images."""
-        return sum(self.right) / sum(self.images)
+    def mean(self) -> float:
+        """Mean score of the folds."""
+        return fmean(self.scores)
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the accuracies of the folds (with k - 1 in the denominator)."""
-        return stdev(self.accuracies)
+        """Standard deviation of the scores of the folds (with k - 1 in the denominator)."""
+        return stdev(self.scores)
 
     @property
-    def interval(self) -> tuple[float, float]:
+    def right(self) -> tuple[int, ...] | None:
+        """Number of correct predictions of each fold; None for scores that do not count images."""
+        if self.task.score != "accuracy":
+            return None
+        return tuple(round(score * images) for score, images in zip(self.scores, self.images))
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy over all tested images; None for other scores."""
+        return None if self.right is None else sum(self.right) / sum(self.images)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
         """95% confidence interval of `accuracy`: Wilson's, as if all tested images were independent."""
-        return wilson_interval(sum(self.right), sum(self.images))
+        return None if self.right is None else wilson_interval(sum(self.right), sum(self.images))
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON values."""
-        return {
+        name = self.task.score
+        found = {
             "folds": len(self.images),
             "images": sum(self.images),
-            "mean_accuracy": fmean(self.accuracies),
+            f"mean_{name}": self.mean,
             "standard_deviation": self.spread,
-            "accuracy": self.accuracy,
-            "confidence_interval_95": list(self.interval),
-            "accuracy_of_each_fold": list(self.accuracies),
+            f"{name}_of_each_fold": list(self.scores),
             "images_of_each_fold": list(self.images),
         }
+        if self.interval is not None:
+            found |= {"accuracy": self.accuracy, "confidence_interval_95": list(self.interval)}
+        return found
 
 
 def wilson_interval(right: int, total: int) -> tuple[float, float]:
@@ -126,14 +139,16 @@ def train_folds(
             place = fold_folder(folder, number)
             run = train_run(one, place, images=splits, resume=resume, quiet=quiet)
             tested.append(run.results()["test"])
+        task = task_of(whole.train)
         found = CrossValidation(
-            tuple(round(result["accuracy"] * result["images"]) for result in tested),
+            tuple(result[task.score] for result in tested),
             tuple(result["images"] for result in tested),
+            task,
         )
         write_json(folder / "folds.json", found.to_dict())
         from besselnet.drawing import attempt, draw_folds
 
-        attempt(draw_folds, folder / "folds.png", found.accuracies, found.accuracy, found.interval)
+        attempt(draw_folds, folder / "folds.png", found.scores, task.title, found.interval)
     return found
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from besselnet._progress import in_words
 from besselnet.atomic import write_atomically
-from besselnet.train._progress import in_words
 from besselnet.train._tasks import Classify, LearningTask
 from besselnet.untrusted import check_keys, reading
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import nn
 
+from besselnet._progress import in_words
 from besselnet.nn import evaluating
 from besselnet.train._adversarial import moved_against
 from besselnet.train._config import TrainConfig
 from besselnet.train._evaluate import device_of
 from besselnet.train._losses import Criterion
 from besselnet.train._optimise import make_optimizer
-from besselnet.train._progress import in_words
 from besselnet.train._sized import SizedBatches
 
 # Seconds. The first step also plans and allocates: it counts only where a second one would take too long.

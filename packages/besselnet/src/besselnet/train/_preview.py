@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from besselnet._progress import in_words
 from besselnet.data import Splits
 from besselnet.models import count_parameters
 from besselnet.train._config import RunConfig
 from besselnet.train._mirror import trial_steps
 from besselnet.train._pace import training_pace
 from besselnet.train._process import launch
-from besselnet.train._progress import in_words
 from besselnet.train._recommend import recommend_config
 from besselnet.train._run import first_division, make_batches, prepare
 from besselnet.train._tasks import task_of

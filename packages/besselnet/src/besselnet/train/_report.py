@@ -2,11 +2,15 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TextIO
 
+from torch import Tensor
+
+from besselnet._progress import ProgressLog, in_words
 from besselnet.checks import check_choice, check_count
+from besselnet.data import Batches
 from besselnet.functional import VIEWS, View, hidden_colour
 from besselnet.masks import MaskAgreement, mask_agreement
 from besselnet.models import count_parameters, describe_model
@@ -20,7 +24,6 @@ from besselnet.train._evaluate import (
     not_finite,
     with_objects,
 )
-from besselnet.train._progress import in_words, watched
 from besselnet.train._robust import MOST_ROBUST_IMAGES, robust_report
 from besselnet.train._run import Run, make_batches
 from besselnet.train._sample import sample_images
@@ -174,3 +177,13 @@ def inspect_run(run: Run) -> dict[str, Any]:
             if (own := sum(parameter.numel() for parameter in module.parameters(recurse=False)))
         ],
     }
+
+
+def watched(
+    batches: Batches, text: str, *, stream: TextIO | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches and show progress in `stream`, if given; `text` describes the work."""
+    with ProgressLog(len(batches), unit="batches", stream=stream, quiet=stream is None) as log:
+        for item in batches:
+            yield item
+            log.advance(text=text)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import besselnet
+from besselnet._progress import ProgressLog, in_words
 from besselnet.atomic import write_json
 from besselnet.checks import check_count, check_number, check_seed
 from besselnet.data import Batches, ImageSet, row_hashes
@@ -37,7 +38,6 @@ from besselnet.robust import (
     zero_gradients,
 )
 from besselnet.train._evaluate import device_of
-from besselnet.train._progress import ProgressLog, in_words
 from besselnet.train._run import Run
 from besselnet.train._sample import sample_images
 from besselnet.untrusted import check_keys, read_json

@@ -203,11 +203,6 @@ def check_source(config: DataConfig) -> None:
 
 def divide_in_folds(splits: Splits, config: DataConfig) -> list[Splits]:
     """All images of `splits` divided into `config.folds` parts, each tested by one of the results."""
-    if splits.train.task != "classify":
-        raise ValueError(
-            f"data.folds={config.folds}: must be unset for {task_of(splits.train).labels}: cross-validation "
-            "supports only classes"
-        )
     folds = check_count("folds", config.folds, least=2)
     stored = splits.provenance.stored
     return [
@@ -416,6 +411,12 @@ def prepare(config: RunConfig, images: Splits | None) -> tuple[Splits, nn.Module
         raise ValueError(
             f"{config.data.source or 'images'}: images are {height} x {width} pixels and must be square: "
             "choose a size, for example data.image_size=64"
+        )
+    least = model_info(config.model.name).smallest_size
+    if min(height, width) < least:
+        raise ValueError(
+            f"{config.data.source or 'images'}: images are {height} x {width} pixels and must be at least "
+            f"{least} x {least} for {config.model.name}"
         )
     weights = config.train.class_weights
     if isinstance(weights, tuple) and len(weights) != len(train.classes):

@@ -18,6 +18,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from besselnet._progress import ProgressLog
 from besselnet._rows import FORMATS, Write, check_parquet, row_file
 from besselnet.atomic import made_folder, remove_leftovers, write_atomically, write_json
 from besselnet.checks import check_choice, check_count, check_number
@@ -34,7 +35,6 @@ from besselnet.train._answers import Answer, Answers, ImageAnswers, MaskAnswers,
 from besselnet.train._cluster import answer_on_cluster, evidence_of
 from besselnet.train._in_flight import answer_pieces, default_workers, one_thread
 from besselnet.train._predict import warn_of_size
-from besselnet.train._progress import ProgressLog
 from besselnet.train._run import Run
 from besselnet.train._trust import find_limits
 from besselnet.untrusted import read_json

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from besselnet._progress import ProgressLog, in_words
 from besselnet.checks import check_count
 from besselnet.models import count_parameters, create_model, model_info
 from besselnet.nn import fold_batch_norm
 from besselnet.train._config import make_config
 from besselnet.train._optimise import make_optimizer
-from besselnet.train._progress import ProgressLog, in_words
 
 Name = TypeVar("Name", bound=Hashable)
 

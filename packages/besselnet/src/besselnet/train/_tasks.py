@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from besselnet.checks import check_number
 from besselnet.data import ImageSet, Task
-from besselnet.masks import boundary_counts
+from besselnet.masks import IGNORED, boundary_counts
 from besselnet.nn import evaluating
 from besselnet.train._config import TrainConfig
 from besselnet.train._losses import Criterion, CrossEntropy, LabelLoss, MaskLoss, ValueLoss
@@ -268,7 +268,9 @@ class Segment(LearningTask):
             # One by one: images can be large.
             shown = (examples[number][0] for number in range(len(examples)))
             answers = [self.answer(model(image.to(parameter)[None])) for image in shown]
-        pictures = examples.images[:], torch.cat(answers), examples.labels
+        # What was predicted for a pixel without a label counts nowhere.
+        masks = torch.cat(answers).cpu().masked_fill(examples.labels == IGNORED, IGNORED)
+        pictures = examples.images[:], masks, examples.labels
         attempt(draw_overlays, folder / "overlays.png", *pictures, self.classes)
 
 

@@ -102,6 +102,8 @@ def _class_names(folder: Path) -> tuple[str, ...]:
             f"{folder}: has no class folders; put the images of each class into its own folder, or make "
             "folders images and masks, or a CSV table with a column 'file'"
         )
+    if names == ("images",):
+        raise ValueError(f"{folder}: has a folder images, but no folder masks beside it")
     if len(names) == 1:
         raise ValueError(f"{folder}: has only one class ({names[0]}); must have at least two")
     return names

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -15,9 +14,6 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from torch import Tensor
-
-from besselnet.data import Batches
 
 # Seconds between two plain lines of progress: often enough to see it lives, rare enough to read.
 LINE_EVERY = 30.0
@@ -115,16 +111,6 @@ class ProgressLog:
             return ""
         pace = (time.monotonic() - self._started) / fresh
         return f"{in_words(pace * (self._total - self._done))} left"
-
-
-def watched(
-    batches: Batches, text: str, *, stream: TextIO | None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches and show progress in `stream`, if given; `text` describes the work."""
-    with ProgressLog(len(batches), unit="batches", stream=stream, quiet=stream is None) as log:
-        for item in batches:
-            yield item
-            log.advance(text=text)
 
 
 def in_words(seconds: float) -> str:
