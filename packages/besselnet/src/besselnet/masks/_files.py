@@ -327,6 +327,8 @@ class _Picture:
             self.mask[rows, columns], self.sure[rows, columns] = mask, part.max(0)
         if columns.stop == self._image.shape[2]:
             self._write(rows)
+            # Before those of the next tiles are made: both would be in memory.
+            del self._rows, self._levels
 
     def _write(self, rows: slice) -> None:
         step = max(1, _STRIP // self._image.shape[2])
