@@ -69,7 +69,11 @@ def test_each_cell_leaves_one_file_that_tells_everything(finished):
     assert files == [f"{name}.seed{s}.json" for name in ("narrow", "quick.none") for s in (0, 1)]
     for result in store.results():
         assert result["study"] == "tiny"
-        assert result["config"]["model"] == {"name": "cnn", "options": {"width": 0.13}}
+        assert result["config"]["model"] == {
+            "name": "cnn",
+            "options": {"width": 0.13},
+            "weights": None,
+        }
         assert result["config"]["train"]["seed"] == result["cell"]["seed"]
         assert result["curve"]["epoch"] == [1, 2]
         assert result["judged"] == {"part": "test", "images": 10}

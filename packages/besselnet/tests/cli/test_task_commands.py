@@ -78,7 +78,6 @@ def test_a_finished_run_resumes_with_its_own_settings(runs, capsys, task):
             ("--model", "toy_pixels"),
             "toy_pixels returns one prediction per pixel; use --mo",
         ),
-        ("segment", ("--folds", "3"), "cross-validation supports only classes"),
         ("regress", ("--set", "data.task=segment"), "toy-particles has values"),
     ],
 )

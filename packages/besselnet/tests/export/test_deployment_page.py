@@ -30,7 +30,7 @@ def test_page_can_be_followed(tmp_path, monkeypatch, capsys):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed (extra: export)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    make_images(Path("photos"))
+    make_images(Path("photos"), size=16)
     shutil.copytree("photos/test/bars", "new")
     Path("new/0.png").rename("new/001.png")
     command("besselnet train photos --out runs/photos --model toy --set train.epochs=1")
