@@ -36,6 +36,8 @@ _PLACES: dict[str, tuple[str, ...]] = {
 }
 _CHANGED = ("rotation", "quarter_turns_changed")
 _PANELS_IN_A_ROW = 3
+# Points that an axis of scores spans at least.
+_NARROWEST = 4.0
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,10 @@ def _draw_column(
                 color=style.color,
                 capsize=3,
             )
+    # Near values must not look far apart.
+    low, high = axes.get_xlim()
+    margin = max(0.0, _NARROWEST - (high - low)) / 2
+    axes.set_xlim(low - margin, high + margin)
     axes.set_yticks(range(len(rows)), [plain_text(row.title) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_title(plain_text(column.full_title, 60), fontsize="small")
