@@ -290,7 +290,7 @@ class OrdinaryNetwork(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.network.classify(self.network.features(x))
+        return self.network.answer(x)
 
 
 _ORDINARY: dict[type[nn.Module], Callable[[Any, Form], nn.Module]] = {

@@ -27,7 +27,7 @@ from besselnet.functional._pool import (
     pool_image,
     pool_margins,
 )
-from besselnet.functional._rotation import rotate_images, rotation_matrices
+from besselnet.functional._rotation import rotate_alike, rotate_images, rotation_matrices
 from besselnet.functional._softsign import softsign
 from besselnet.functional._upsample import upsample2d, upsample_centred, upsample_weights
 from besselnet.functional._view import VIEWS, View, hidden_colour, show_rotated
@@ -75,6 +75,7 @@ __all__ = [
     "pool_image",
     "pool_margins",
     "response_of",
+    "rotate_alike",
     "rotate_images",
     "rotation_matrices",
     "scale_padding",

@@ -31,6 +31,9 @@ _CHANNELS: dict[int, tuple[tuple[int, ...], ...]] = {
 # Few images need many small steps. recipes/real-images-ablation.toml measures what each setting is worth.
 _TRAINING = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.05, "batch_size": 16}
 
+# Far more copies than help.
+_MOST_ROTATIONS = 32
+
 
 def num_stages(image_size: int, kernel_size: int) -> int:
     """One stage, and one more for each halving that leaves maps as large as a kernel."""
@@ -66,6 +69,7 @@ def besselnet(
     pool_blur: float = 0.66,
     dropout: float = 0.3,
     last_padding: str = "same",
+    rotations: int = 1,
     algorithm: Algorithm = "auto",
 ) -> TemplateNetwork:
     """Rotation-equivariant image classifier for any image size.
@@ -88,6 +92,8 @@ def besselnet(
         dropout: dropout probability of the last channels (`nn.Dropout2d`).
         last_padding: "same" or "valid". With "valid", the last convolution is not padded and the feature
             maps shrink; at 28 pixels, to one pixel that sees the whole image.
+        rotations: in eval mode, average the logits of this many copies of an image, rotated by multiples of
+            90 degrees / `rotations`. Predictions change less with the angle, and take as many times as long.
     """
     check_number("width", width, above=0, most=LARGEST_WIDTH)
     blocks = Blocks(
@@ -109,6 +115,7 @@ def besselnet(
     check_number("pool_blur", pool_blur, least=0, most=LARGEST_SIGMA)
     check_number("dropout", dropout, least=0, below=1)
     check_choice("last_padding", last_padding, ("same", "valid"))
+    check_count("rotations", rotations, most=_MOST_ROTATIONS)
 
     layers: list[nn.Module] = [] if field == "none" else [FieldOfView(field)]
     if low_pass:
@@ -131,7 +138,9 @@ def besselnet(
         # Whole maps: the mean over the pixels would even out what is left out pixel by pixel.
         layers.append(nn.Dropout2d(dropout))
     smallest = kernel_size * 2 ** (stages - 1)
-    return TemplateNetwork(nn.Sequential(*layers), current, num_classes, smallest, stages=ends)
+    return TemplateNetwork(
+        nn.Sequential(*layers), current, num_classes, smallest, stages=ends, rotations=rotations
+    )
 
 
 for _name, _width, _summary in (

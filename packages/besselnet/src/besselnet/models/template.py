@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from besselnet.checks import check_choice, check_count, check_images, check_number
+from besselnet.functional import rotate_alike
 from besselnet.models._registry import note_classes
 from besselnet.nn import BesselConv2d, BlurPool2d
 
@@ -206,6 +207,10 @@ class FeatureNetwork(nn.Module, ABC):
         """Map images (N, in_channels, H, W) to feature maps (N, num_features, h, w)."""
         return feature_maps(self.features, x, self.smallest_size, self.in_channels)
 
+    def answer(self, x: Tensor) -> Tensor:
+        """Compute `forward` without checking the images."""
+        return self.classify(self.features(x))
+
     def forward(self, x: Tensor) -> Tensor:
         """Map images (N, in_channels, H, W) to logits, or to the input of the last layer if there is none."""
         return self.classify(self.forward_features(x))
@@ -222,6 +227,7 @@ class TemplateNetwork(FeatureNetwork):
     Args:
         features, channels, num_classes, smallest_size, stages: as in `FeatureNetwork`.
         global_pool: mean or maximum over the pixels of the feature maps.
+        rotations: in eval mode, number of rotated copies of an image whose logits are averaged.
     """
 
     def __init__(
@@ -232,9 +238,11 @@ class TemplateNetwork(FeatureNetwork):
         smallest_size: int,
         global_pool: Literal["mean", "max"] = "mean",
         stages: Sequence[Stage] = (),
+        rotations: int = 1,
     ) -> None:
         super().__init__(features, channels, num_classes, smallest_size, stages)
         self.global_pool = global_pool
+        self.rotations = rotations
 
     @staticmethod
     def make_head(channels: int, num_classes: int) -> nn.Module:
@@ -245,8 +253,27 @@ class TemplateNetwork(FeatureNetwork):
         logits: Tensor = self.head(pooled)
         return logits
 
+    def answer(self, x: Tensor) -> Tensor:
+        return self._averaged(super().answer, x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._averaged(super().forward, x)
+
+    def _averaged(self, answer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Mean of the answers for images and, in eval mode, for their rotated copies.
+
+        Quarter turns are exact already, so the angles divide 90 degrees.
+        """
+        logits = answer(x)
+        if self.training or self.rotations == 1:
+            return logits
+        for number in range(1, self.rotations):
+            logits = logits + answer(rotate_alike(x, 90 * number / self.rotations))
+        return logits / self.rotations
+
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, global_pool={self.global_pool}"
+        shown = f"{super().extra_repr()}, global_pool={self.global_pool}"
+        return f"{shown}, rotations={self.rotations}" if self.rotations > 1 else shown
 
 
 def template_network(
