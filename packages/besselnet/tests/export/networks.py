@@ -33,7 +33,7 @@ LAYERS = {
 WIDTHS = (4, 4, 6, 6, 8, 8)
 NETWORKS = {
     "besselnet_small": {"width": 0.25},
-    "besselnet_base": {"width": 0.25, "symmetry": "O(2)"},
+    "besselnet_base": {"width": 0.25, "symmetry": "O(2)", "rotations": 2},
     "besselnet_gated": {"width": 0.25, "branches": ("O(2)+", "plain")},
     "bcnn_so2": {"width": WIDTHS},
     "bcnn_o2": {"width": WIDTHS},

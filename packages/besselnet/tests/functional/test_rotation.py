@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import ndimage
 
-from besselnet.functional import rotate_images
+from besselnet.functional import rotate_alike, rotate_images
+from besselnet.testing import plane_waves
 
 INTERPOLATIONS = ("nearest", "bilinear", "cubic")
 ORDER = {"nearest": 0, "bilinear": 1, "cubic": 3}
@@ -129,3 +130,22 @@ def test_wrong_arguments_are_named(images, angles, interpolation, message):
 def test_an_unknown_border_is_named():
     with pytest.raises(ValueError, match="border='black': must be one of 'zeros', 'reflect'"):
         rotate_images(torch.zeros(1, 1, 4, 4), 0.0, border="black")
+
+
+@pytest.mark.parametrize("quarters", [-1, 0, 1, 2])
+def test_alike_quarter_turns_are_rot90(quarters):
+    images = noise(2, 3, 13, 13, dtype=torch.float64)
+    turned = rotate_alike(images, 90.0 * quarters)
+    torch.testing.assert_close(turned, torch.rot90(images, quarters, (2, 3)), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(31, 31), (24, 37)])
+@pytest.mark.parametrize("angle", [45.0, -20.0, 110.0])
+def test_alike_smooth_images_turn_as_by_the_spline(angle, shape):
+    """Both interpolations agree on structures of twelve pixels; the borders are the same."""
+    waves = plane_waves(2, channels=3, size=41, min_wavelength=12.0).turned(0)
+    images = waves[:, :, : shape[0], : shape[1]].double()
+    expected = rotate_images(images, angle, border="reflect")
+    error = (rotate_alike(images, angle) - expected).norm() / expected.norm()
+    assert error < 0.02
+    assert (expected - images).norm() / images.norm() > 0.5

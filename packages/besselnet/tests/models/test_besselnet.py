@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from besselnet.functional import rotate_alike
 from besselnet.models import create_model
 from besselnet.nn import AttentiveNorm2d, BesselConv2d, BlurPool2d
+from besselnet.testing import plane_waves
 from models.probes import smooth_images, train_steps, turn_error
 
 
@@ -18,7 +20,7 @@ def build(size=28, **options):
 @pytest.mark.parametrize("size", [7, 13, 28, 29, 45, 64])
 @pytest.mark.parametrize("last_padding", ["valid", "same"])
 def test_quarter_turns_are_exact_before_and_after_training(size, last_padding):
-    model = build(size, last_padding=last_padding, dropout=0.0).double()
+    model = build(size, last_padding=last_padding, dropout=0.0, rotations=2).double()
     images = smooth_images(2, 1, size).double()
     assert turn_error(model, images) < 1e-11
     train_steps(model, images, steps=2)
@@ -70,6 +72,42 @@ def test_scales_reach_the_layers():
     assert {c.spec.scales for c in modules(build(scales=(-2, 0, 2)), BesselConv2d)} == {(-2, 0, 2)}
 
 
+def with_rotations(rotations, images, **options):
+    """A trained network, and the same one with as many rotated copies of each image."""
+    single = build(dropout=0.0, **options)
+    train_steps(single, images, steps=5)
+    averaged = build(dropout=0.0, rotations=rotations, **options)
+    averaged.load_state_dict(single.state_dict())
+    return single.eval(), averaged.eval()
+
+
+@pytest.mark.parametrize("rotations", [2, 3])
+def test_rotations_are_averaged_in_eval_mode_alone(rotations):
+    images = smooth_images(4, 1, 28)
+    single, averaged = with_rotations(rotations, images)
+    with torch.no_grad():
+        copies = [rotate_alike(images, 90 * n / rotations) for n in range(rotations)]
+        expected = torch.stack([single(copy) for copy in copies]).mean(0)
+        torch.testing.assert_close(averaged(images), expected)
+        assert (averaged(images) - single(images)).abs().max() > 1e-3
+        torch.testing.assert_close(averaged.train()(images), single.train()(images))
+
+
+def test_rotations_bring_the_angles_between_closer_together():
+    """At 45 degrees the two copies change places, up to interpolation: at most half the change is left."""
+    images = plane_waves(4, channels=1, size=28, min_wavelength=12.0).turned(0).float()
+    # Sampled at points and without low-pass, it is the least equivariant at these angles.
+    least = {"sampling": "point", "cutoff": "soft", "low_pass": 0.0, "pool_blur": 0.0}
+
+    def change(model):
+        with torch.no_grad():
+            answers = model(images)
+            return (model(rotate_alike(images, 45)) - answers).norm() / answers.std(0).norm()
+
+    single, averaged = with_rotations(2, images, **least)
+    assert change(averaged) < change(single) / 2
+
+
 def test_without_symmetry_it_is_a_plain_network_of_the_same_shape():
     plain, ours = build(symmetry="none", normalization="none"), build(normalization="none")
     assert not modules(plain, BesselConv2d)
@@ -96,6 +134,7 @@ def test_without_normalisation_there_is_a_bias():
         ({"field": "ring"}, "field='ring'"),
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"last_padding": "full"}, "last_padding='full'"),
+        ({"rotations": 0}, "rotations=0"),
         ({"image_size": 10, "kernel_size": 11}, "image_size=10"),
     ],
 )
