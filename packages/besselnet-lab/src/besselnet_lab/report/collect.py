@@ -112,7 +112,8 @@ class Entry:
             was run alone has none.
         curves: learning curve of each run.
         models: names of the models that were run.
-        settings: of the model and of the training, of the first run.
+        settings: of the images, the model and the training, of the first run.
+        options: of the model, those that the recipe names.
         rotation: share of rotated images with the answer of the image as it is, in per cent: means over
             the runs, by the names in `ROTATIONS`; empty where it was not measured.
     """
@@ -131,6 +132,7 @@ class Entry:
     notes: tuple[str, ...] = ()
     curves: list[Mapping[str, list[float]]] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     rotation: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -284,6 +286,7 @@ def _fill(entry: Entry, runs: Sequence[Mapping[str, Any]]) -> None:
     entry.notes = tuple(dict.fromkeys(note for run in runs for note in run["notes"]))
     entry.curves = [run["curve"] for run in runs]
     entry.settings = _settings(runs[0])
+    entry.options = runs[0].get("config", {}).get("model", {}).get("options", {})
     measured = [run["rotation"] for run in runs if "rotation" in run]
     if measured:
         entry.rotation = {

@@ -91,8 +91,12 @@ def _pictures(heading: str, drawn: Sequence[tuple[str, str]]) -> list[str]:
     """A section of figures, or nothing where there are none."""
     if not drawn:
         return []
-    links = [f"![{markdown_text(name)}](figures/{file})" for name, file in drawn]
-    return [f"## {heading}", EXPLANATIONS[heading], *links]
+    parts = [f"## {heading}", EXPLANATIONS[heading]]
+    for name, file in drawn:
+        if len(drawn) > 1:
+            parts.append(f"**{markdown_text(name)}**")
+        parts.append(f"![{markdown_text(name)}](figures/{file})")
+    return parts
 
 
 def _main_table(table: Table) -> str:

@@ -40,7 +40,7 @@ def first_row(entries: Sequence[Entry]) -> Entry | None:
     """The entry whose settings differ least from those of the others; of equals, the first."""
 
     def distance(entry: Entry) -> int:
-        return sum(len(_changes(entry, other)) for other in entries)
+        return sum(len(_changes(entry, other)) + len(_changes(other, entry)) for other in entries)
 
     return min(entries, key=distance, default=None)
 
@@ -66,14 +66,31 @@ def _line(entry: Entry, first: Entry | None) -> Line:
 
 
 def _changes(before: Entry, after: Entry) -> list[str]:
-    """Settings of `after` that `before` has otherwise: `["learning_rate 0.003", ...]`."""
+    """Settings of `after` that `before` has otherwise: `["learning_rate 0.003", ...]`.
+
+    A setting that only one of them records is newer than the other, and no change. Of another model, the
+    options that the recipe names count.
+    """
+    old, new = _lasting(before.settings), _lasting(after.settings)
     shown = []
-    for change in changed_settings(_lasting(before.settings), _lasting(after.settings)):
+    model = new.get("model", {}).get("name")
+    if old.get("model", {}).get("name") != model:
+        shown = [f"model {model}", *(f"{key} {value}" for key, value in after.options.items())]
+        old, new = ({**settings, "model": {}} for settings in (old, new))
+    for change in changed_settings(_of_both(old, new), _of_both(new, old)):
         key, _, values = change.partition(": ")
         value = values.rpartition(" -> ")[2].strip("'")
-        name = "model" if key == "model.name" else key.rpartition(".")[2]
-        shown.append(f"{name} {'by default' if value == 'None' else value}")
+        shown.append(f"{key.rpartition('.')[2]} {value}")
     return shown
+
+
+def _of_both(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the other has, too."""
+    return {
+        key: _of_both(value, other[key]) if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+        if key in other
+    }
 
 
 def _lasting(settings: Mapping[str, Any]) -> dict[str, Any]:
