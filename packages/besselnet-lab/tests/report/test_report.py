@@ -23,8 +23,8 @@ from besselnet_lab.report.collect import (
 )
 from besselnet_lab.report.columns import draw_columns, standings, standings_in_words
 from besselnet_lab.report.figures import draw_figures
-from besselnet_lab.report.variants import variants
 from besselnet_lab.report.overview import draw_overview
+from besselnet_lab.report.variants import variants
 from study.toys import make_result
 
 UPRIGHT_LOW = ColumnKey("MNIST", "upright", "low")
@@ -183,7 +183,13 @@ def ablation():
     for method, changes, accuracies in runs:
         for seed, accuracy in enumerate(accuracies):
             kind = {"method": method, "group": "", "model": "besselnet_small", "judge": "val"}
-            train = {"learning_rate": 0.01, "batch_size": 16, "warmup": 0.2, "seed": seed, **changes}
+            train = {
+                "learning_rate": 0.01,
+                "batch_size": 16,
+                "warmup": 0.2,
+                "seed": seed,
+                **changes,
+            }
             config = {"data": {"seed": seed}, "model": {"options": {}}, "train": train}
             results.append({**make_result(accuracy, seed=seed, **kind), "config": config})
     return sorted(results, key=lambda result: result["cell"]["method"])
@@ -212,7 +218,10 @@ def test_another_model_is_named_with_the_options_of_the_recipe_alone():
     common = {"method": "first", "group": "", "model": "besselnet_small", "judge": "val"}
     first, second = make_result(0.8, **common), make_result(0.7, **{**common, "method": "second"})
     # As it was built; the second result is older than `patches`.
-    first["config"] = {"images": {"patches": 1}, "model": {"name": "besselnet_small", "options": {}}}
+    first["config"] = {
+        "images": {"patches": 1},
+        "model": {"name": "besselnet_small", "options": {}},
+    }
     first["recommendation"] = {"model": {"options": {"width": 1.0, "sampling": "cubic"}}}
     options = {"pooling": "template"}
     second["config"] = {"images": {}, "model": {"name": "e2cnn_c8", "options": options}}

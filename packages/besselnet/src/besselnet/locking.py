@@ -24,8 +24,10 @@ class Busy(ValueError):
 
 
 @contextmanager
-def hold(path: Path, what: str | Path) -> Iterator[None]:
+def hold(path: Path, what: str | Path, patience: float = _PATIENCE) -> Iterator[None]:
     """Context manager that holds the lock file `path`, or raises `Busy` if another process writes `what`.
+
+    It waits `patience` seconds for the other process.
 
     The system releases the lock when the process ends, also after a kill; the file itself stays. Inside the
     block, the same thread can hold it again.
@@ -36,7 +38,7 @@ def hold(path: Path, what: str | Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 20)
+        lock.acquire(timeout=patience, poll_interval=_PATIENCE / 20)
     except Timeout:
         raise Busy(
             f"{what} is in use: another process is writing to it; wait until it has finished, or choose "

@@ -311,6 +311,15 @@ def test_the_size_of_the_images_decides(tmp_path, monkeypatch):
     assert _cache.memory_bytes() > 0
 
 
+def test_images_of_more_bits_take_more_memory(tmp_path, monkeypatch):
+    folder = fill(tmp_path, ("I;16",))
+    needed = 42 * 4 * 8 * 8
+    monkeypatch.setattr(_cache, "memory_bytes", lambda: 4 * needed)
+    assert load_data(folder).train.images.nbytes <= needed
+    monkeypatch.setattr(_cache, "memory_bytes", lambda: 4 * needed - 1)
+    assert isinstance(load_data(folder).train.images, StoredImages)
+
+
 def test_a_chosen_size_is_kept(tmp_path, monkeypatch):
     folder = fill(tmp_path, ("RGB",), size=20)
     picture(np.random.default_rng(1), "RGB", 30).save(folder / "cat" / "00.png")
@@ -339,6 +348,21 @@ def test_files_are_listed_as_paths_are(tmp_path):
     (tmp_path / "link.png").symlink_to(tmp_path / "x", target_is_directory=True)
     (tmp_path / "lost.png").symlink_to(tmp_path / "nothing")
     assert list(walk_images(tmp_path)) == [str(path) for path in image_files(tmp_path)]
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    closed = fill(tmp_path) / "dog"
+    scandir = os.scandir
+
+    def refuse(place):
+        # As for a user without permission; root may list everything.
+        if place == str(closed):
+            raise PermissionError(errno.EACCES, "Permission denied", place)
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ValueError, match="dog: cannot list this folder: permission denied"):
+        list(walk_images(tmp_path))
 
 
 def test_nothing_readable_is_said(tmp_path):

@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from besselnet.locking import hold
 from besselnet.models import create_model
 from besselnet.train import (
     Classify,
@@ -207,6 +208,28 @@ def test_resuming_refuses_what_would_give_other_rows(images, tmp_path, what, cha
         predict_shards(
             change.pop("run", make_run()), places, tmp_path, resume=True, **{**HOW, **change}
         )
+
+
+def test_jobs_that_differ_do_not_mix_before_there_are_rows(images, tmp_path):
+    other = make_run(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))
+    predict_shards(make_run(), [images], tmp_path, shard="1/3", **HOW)
+    for path in tmp_path.glob("rows-*"):
+        path.unlink()
+    refused = pytest.raises(ValueError, match="rows of a call with another network")
+    with hold(tmp_path / ".lock-1-of-3", "the first job"), refused:
+        predict_shards(other, [images], tmp_path, shard="2/3", **HOW)
+    assert not contents(tmp_path)
+    predict_shards(other, [images], tmp_path, shard="2/3", **HOW)
+    assert contents(tmp_path)
+
+
+def test_resuming_refuses_the_same_weights_with_other_options(images, tmp_path):
+    shape = {"in_channels": 1, "num_classes": 3, "image_size": 8, "width": 0.25}
+    single, averaged = (create_model("besselnet_small", **shape, rotations=n) for n in (1, 2))
+    averaged.load_state_dict(single.state_dict())
+    predict_shards(make_run(model=single.eval()), [images], tmp_path, **HOW)
+    with pytest.raises(ValueError, match="another network"):
+        predict_shards(make_run(model=averaged.eval()), [images], tmp_path, resume=True, **HOW)
 
 
 def test_a_folder_that_changes_meanwhile_is_noticed(images, tmp_path, monkeypatch):

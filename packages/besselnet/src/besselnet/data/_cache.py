@@ -62,9 +62,15 @@ def memory_bytes() -> int:
     return found
 
 
-def reason_for_disk(count: int, side: int, channels: int | None, cache: Cache | None) -> str:
-    """Why `count` images of `side` pixels are to stay on disk: one line, empty where they are not."""
-    needed, memory = count * (channels or _COLOURS) * side**2, memory_bytes()
+def reason_for_disk(
+    count: int, side: int, channels: int | None, cache: Cache | None, *, deep: bool = False
+) -> str:
+    """Why `count` images of `side` pixels are to stay on disk: one line, empty where they are not.
+
+    `deep` images have more than 8 bits: they are grey, and float32 in memory.
+    """
+    values = 4 * (channels or 1) if deep else channels or _COLOURS
+    needed, memory = count * values * side**2, memory_bytes()
     if cache == "never" or (cache is None and needed <= SHARE * memory):
         return ""
     shown = f"{count:,} images of {side} x {side} pixels ({_in_bytes(needed)})"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from torch import Tensor
 
-from besselnet._pixels import check_reading, counted, option_hint, read_size
+from besselnet._pixels import check_reading, counted, is_deep, option_hint, read_size
 from besselnet.checks import check_choice
 from besselnet.data._cache import Cache, Contents, ImageCache, reason_for_disk
 from besselnet.data._decode import Decoded, Resize, decode_files, warn_of_dark_images
@@ -64,7 +64,11 @@ def read_files(
         side, fitted = choose_size(counts.elements(), resize)
         if side is None and counts:
             side = next(iter(counts))[0]
-    stored = "" if side is None else reason_for_disk(len(paths), side, how["channels"], cache)
+    stored = ""
+    if side is not None:
+        # Files of one set are of one kind.
+        deep = bool(paths) and is_deep(paths[0])
+        stored = reason_for_disk(len(paths), side, how["channels"], cache, deep=deep)
     found: Decoded | Contents
     if store is None or side is None or not stored:
         found, stored = decode_files(paths, side, resize, how), ""

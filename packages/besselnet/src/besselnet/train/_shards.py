@@ -29,7 +29,7 @@ from besselnet.data import (
     list_sources,
     open_sources,
 )
-from besselnet.locking import hold, hold_folder
+from besselnet.locking import LOCK_NAME, hold, hold_folder, is_held
 from besselnet.masks import measure_columns
 from besselnet.train._answers import Answer, Answers, ImageAnswers, MaskAnswers, Piece
 from besselnet.train._cluster import answer_on_cluster, evidence_of
@@ -48,6 +48,8 @@ ROWS_PER_FILE = 10_000
 _MOST_ROWS = 1_000_000
 # Answers that wait for being written.
 _WAITING = 8
+# Seconds that the jobs of a batch system wait for each other when all begin at once.
+_PATIENCE = 60
 
 
 @dataclass(frozen=True)
@@ -155,11 +157,10 @@ def predict_shards(
     job |= {**rows, **options, **masks}
     files = _RowFiles(folder, answers.columns, form, raw_csv, masks.get("instances") is not None)
     with _held(folder, share, shares, mine):
-        _check_job(folder, job)
+        _note_job(folder, job, _lock(folder, share, shares))
         wanted = [unit for unit in mine if not files.path(unit.name).exists()]
         if len(wanted) < len(mine) and not resume:
             raise ValueError(f"{folder} already has rows: resume, or choose another folder")
-        write_json(folder / JOB_FILE, job)
         pieces = _pieces(sources, wanted, rows_per_file, answers.batch_size)
         found: Iterator[Answer]
         if cluster is None:
@@ -359,7 +360,7 @@ def _held(folder: Path, share: int, shares: int, units: Iterable[_Unit]) -> Iter
         with hold_folder(folder):
             yield
         return
-    lock = folder / f".lock-{share}-of-{shares}"
+    lock = _lock(folder, share, shares)
     with made_folder(folder), hold(lock, f"shard {share}/{shares} of {folder}"):
         # Those of other shares may be of processes on other machines.
         names = {unit.name for unit in units}
@@ -372,12 +373,23 @@ def _held(folder: Path, share: int, shares: int, units: Iterable[_Unit]) -> Iter
         yield
 
 
-def _check_job(folder: Path, job: dict[str, Any]) -> None:
-    """Refuse a folder with rows of something else."""
+def _lock(folder: Path, share: int, shares: int) -> Path:
+    return folder / (LOCK_NAME if shares == 1 else f"{LOCK_NAME}-{share}-of-{shares}")
+
+
+def _note_job(folder: Path, job: dict[str, Any], mine: Path) -> None:
+    """Write what determines the rows; refuse a folder with rows of something else, now or soon."""
     path = folder / JOB_FILE
-    if not path.exists() or not any(folder.glob("rows-*")):
-        return
-    earlier = read_json(path)
+    with hold(folder / f"{LOCK_NAME}-job", folder, _PATIENCE):
+        if path.exists():
+            locks = (folder / LOCK_NAME, *folder.glob(f"{LOCK_NAME}-*-of-*"))
+            others = any(is_held(lock) for lock in locks if lock != mine)
+            if others or any(folder.glob("rows-*")):
+                _check_job(folder, read_json(path), job)
+        write_json(path, job)
+
+
+def _check_job(folder: Path, earlier: dict[str, Any], job: dict[str, Any]) -> None:
     names = [name for name in sorted({*earlier, *job}) if earlier.get(name) != job.get(name)]
     if names:
         changed = [_OTHER.get(name) or f"{name}={earlier.get(name)!r}" for name in names]
@@ -387,8 +399,9 @@ def _check_job(folder: Path, job: dict[str, Any]) -> None:
 
 
 def _digest(run: Run) -> str:
-    """Of the weights of a network, the sizes that it takes, the names of its answers, and the trust in it."""
-    digest = hashlib.sha256(repr((run.task, run.classes, run.image_size, run.in_channels)).encode())
+    """Of a network and its weights, the sizes that it takes, the names of answers, and the trust in it."""
+    facts = (run.task, run.classes, run.image_size, run.in_channels, repr(run.model))
+    digest = hashlib.sha256(repr(facts).encode())
     trust = {} if run.trust is None else run.trust.tensors()
     for name, tensor in (*sorted(run.model.state_dict().items()), *sorted(trust.items())):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
