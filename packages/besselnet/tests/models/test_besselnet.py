@@ -72,6 +72,11 @@ def test_scales_reach_the_layers():
     assert {c.spec.scales for c in modules(build(scales=(-2, 0, 2)), BesselConv2d)} == {(-2, 0, 2)}
 
 
+def test_each_stage_may_have_a_cut_off_of_its_own():
+    model = build(cutoff=["soft", 0.7], channels=[[4], [4, 4], [4]])
+    assert [c.spec.share for c in modules(model, BesselConv2d)] == [1.0, 0.7, 0.7, 0.7]
+
+
 def with_rotations(rotations, images, **options):
     """A trained network, and the same one with as many rotated copies of each image."""
     single = build(dropout=0.0, **options)
@@ -135,6 +140,9 @@ def test_without_normalisation_there_is_a_bias():
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"last_padding": "full"}, "last_padding='full'"),
         ({"rotations": 0}, "rotations=0"),
+        ({"cutoff": "hard"}, "cutoff='hard'"),
+        ({"cutoff": ["soft", 0]}, "cutoff=0"),
+        ({"cutoff": []}, "cutoff="),
         ({"image_size": 10, "kernel_size": 11}, "image_size=10"),
     ],
 )

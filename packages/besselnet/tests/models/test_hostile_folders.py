@@ -57,6 +57,7 @@ def test_absurd_sizes_are_refused(folder, key, value):
         {"kernel_size": 10**9},
         {"kernel_size": 101},
         {"cutoff": 50.0},
+        {"cutoff": ["strong", 50.0]},
         {"scales": [0, 10**9]},
         {"width": [10**9]},
         {"width": None},

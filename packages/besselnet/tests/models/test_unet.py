@@ -218,6 +218,10 @@ def test_options_reach_the_layers():
     assert {(c.cutoff, c.sampling, c.response) for c in convolutions} == {
         ("soft", "bilinear", "amplitude")
     }
+    levels = build(cutoff=["soft", 0.7], channels=[[4], [8], [8, 8]])
+    convolutions_by_level = [m for m in levels.modules() if isinstance(m, BesselConv2d)]
+    # Down, and up again.
+    assert [c.cutoff for c in convolutions_by_level] == ["soft", 0.7, 0.7, 0.7, 0.7, "soft"]
     assert all(c.bias is not None for c in convolutions)
     assert [m.sigma for m in model.modules() if isinstance(m, BlurPool2d)] == [0.0]
     assert [m.p for m in model.modules() if isinstance(m, nn.Dropout2d)] == [0.5]

@@ -116,6 +116,17 @@ def test_objects_cut_out_as_large_as_the_frame_are_seen_whole():
     assert recommended(some(), "besselnet_small").model.options["field"] == "disc"
 
 
+def test_textures_get_the_soft_cut_off_in_the_first_stage():
+    assert recommended(some(), "besselnet_small").model.options["cutoff"] == ["soft", "strong"]
+    object_on_black = recommended(some(black=True), "besselnet_small").model.options
+    assert object_on_black.get("cutoff", "strong") == "strong"
+    given = recommend_settings(
+        some(), "besselnet_small", {"model": {"options": {"cutoff": "strong"}}}
+    )
+    assert "cutoff" not in given.settings["model"]["options"]
+    assert "first stage" not in given.reason
+
+
 def test_skewed_classes_are_balanced_and_the_reason_says_so():
     labels = torch.arange(40) >= 8  # 8 of one class, 32 of the other
     skewed = Splits(ImageSet(some().train.images, labels.long(), ("a", "b")))

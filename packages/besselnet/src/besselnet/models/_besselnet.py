@@ -12,7 +12,7 @@ from torch import nn
 
 from besselnet.checks import LARGEST_SIGMA, check_choice, check_count, check_number
 from besselnet.functional import Algorithm, Response
-from besselnet.models._blocks import Blocks, check_channels, check_odd_kernel, widened
+from besselnet.models._blocks import Blocks, Cutoffs, check_channels, check_odd_kernel, widened
 from besselnet.models._registry import register_model
 from besselnet.models.template import LARGEST_WIDTH, Stage, TemplateNetwork
 from besselnet.nn import FIELDS, BlurPool2d, Field, FieldOfView
@@ -59,7 +59,7 @@ def besselnet(
     field: Field | Literal["none"] = "disc",
     channels: Sequence[Sequence[int]] | None = None,
     kernel_size: int = 7,
-    cutoff: str | float = "strong",
+    cutoff: Cutoffs = "strong",
     scales: Sequence[int] | None = None,
     response: Response = "signed",
     sampling: str = "cubic",
@@ -83,7 +83,8 @@ def besselnet(
         channels: channels of the convolutions of each stage, before `width`; further stages repeat the
             last. Default: chosen from `image_size`.
         kernel_size: side of all kernels except the first, which is 2 pixels larger; odd.
-        cutoff, scales, response, sampling, algorithm: as in `BesselConv2d`.
+        cutoff: as in `BesselConv2d`; or a list, one for each stage, of which further stages repeat the last.
+        scales, response, sampling, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian filter on the input, 0 for none. Details of a few pixels
             change when an image is rotated and resampled.
         activation: "relu", "gelu" or "softsign".
@@ -131,7 +132,7 @@ def besselnet(
             last = stage == stages - 1 and number == len(wanted)
             following = widened(count, width)
             padding = 0 if last and last_padding == "valid" else size // 2
-            layers += blocks.layers(current, following, size, padding)
+            layers += blocks.layers(current, following, size, padding, stage)
             current, size = following, kernel_size
         ends.append(Stage(len(layers) - 1, current, 2**stage))
     if dropout:

@@ -16,12 +16,16 @@ _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "softsign": Softsign}
 _NORMALIZATIONS = {"batch": nn.BatchNorm2d, "attentive": AttentiveNorm2d, "none": nn.Identity}
 
 
+# One for all stages, or one for each; further stages repeat the last.
+Cutoffs = str | float | Sequence[str | float]
+
+
 @dataclass(frozen=True)
 class Blocks:
     """The options that all blocks of a network share, see `besselnet.models._besselnet.besselnet`."""
 
     symmetry: str
-    cutoff: str | float
+    cutoff: Cutoffs
     scales: Sequence[int] | None
     response: Response
     sampling: str
@@ -33,20 +37,27 @@ class Blocks:
         check_choice("symmetry", self.symmetry, ("SO(2)", "O(2)", "none"))
         check_choice("activation", self.activation, tuple(_ACTIVATIONS))
         check_choice("normalization", self.normalization, tuple(_NORMALIZATIONS))
-        check_cutoff(self.cutoff)
+        if not self._cutoffs():
+            raise ValueError("cutoff=[]: must have a cut-off for the first stage at least")
+        for cutoff in self._cutoffs():
+            check_cutoff(cutoff)
 
-    def layers(self, n_in: int, n_out: int, size: int, padding: int) -> list[nn.Module]:
-        """Convolution with a kernel of this size, normalisation, activation."""
+    def _cutoffs(self) -> Sequence[str | float]:
+        return self.cutoff if isinstance(self.cutoff, list | tuple) else (self.cutoff,)
+
+    def layers(self, n_in: int, n_out: int, size: int, padding: int, stage: int) -> list[nn.Module]:
+        """Convolution with a kernel of this size, normalisation, activation; stages count from 0."""
         return [
-            self._convolution(n_in, n_out, size, padding),
+            self._convolution(n_in, n_out, size, padding, stage),
             _NORMALIZATIONS[self.normalization](n_out),
             _ACTIVATIONS[self.activation](),
         ]
 
-    def _convolution(self, n_in: int, n_out: int, size: int, padding: int) -> nn.Module:
+    def _convolution(self, n_in: int, n_out: int, size: int, padding: int, stage: int) -> nn.Module:
         bias = self.normalization == "none"  # a normalisation takes a constant out again
         if self.symmetry == "none":
             return nn.Conv2d(n_in, n_out, size, padding=padding, bias=bias)
+        cutoffs = self._cutoffs()
         return BesselConv2d(
             n_in,
             n_out,
@@ -54,7 +65,7 @@ class Blocks:
             padding=padding,
             bias=bias,
             symmetry=self.symmetry,
-            cutoff=self.cutoff,
+            cutoff=cutoffs[min(stage, len(cutoffs) - 1)],
             scales=self.scales,
             response=self.response,
             sampling=self.sampling,

@@ -258,9 +258,12 @@ def _check_sizes(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
         "image_size": LARGEST_SIDE,
     }
     taps = max((math.prod(shape[2:]) for shape in shapes.values()), default=1)
-    share = settings.get("cutoff", "strong")
-    share = CUTOFFS.get(share, 1.0) if isinstance(share, str) else share
-    if _is_number(share) and share > 0:
+    shares = [
+        CUTOFFS.get(share, 1.0) if isinstance(share, str) else share
+        for share in _leaves(settings.get("cutoff", "strong"))
+    ]
+    share = max(filter(_is_number, shares), default=0)
+    if share > 0:
         # A kernel of k pixels with the cut-off c has about (ck)^2 weights for each pair of channels. Its
         # table is made with the outline: seconds for ck = 7.5, minutes for twice that.
         most["kernel_size"] = max(7.5, 2 * math.sqrt(taps)) / share

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from besselnet.checks import LARGEST_SIGMA, check_count, check_number
 from besselnet.functional import Algorithm, Response
-from besselnet.models._blocks import Blocks, check_channels, check_odd_kernel, widened
+from besselnet.models._blocks import Blocks, Cutoffs, check_channels, check_odd_kernel, widened
 from besselnet.models._registry import register_model
 from besselnet.models.pixels import SMALLEST_SIDE, PixelNetwork, UNetFeatures
 from besselnet.models.template import LARGEST_WIDTH
@@ -50,7 +50,7 @@ def besselnet_unet(
     symmetry: str = "SO(2)",
     channels: Sequence[Sequence[int]] = _CHANNELS,
     kernel_size: int = 5,
-    cutoff: str | float = "strong",
+    cutoff: Cutoffs = "strong",
     scales: Sequence[int] | None = None,
     response: Response = "signed",
     sampling: str = "cubic",
@@ -72,7 +72,8 @@ def besselnet_unet(
         symmetry: "SO(2)" (rotations), "O(2)" (rotations and reflections) or "none" (plain convolutions).
         channels: channels of the convolutions of each level, before `width`; one list per level, at most 5.
         kernel_size: side of all kernels; odd.
-        cutoff, scales, response, sampling, algorithm: as in `BesselConv2d`.
+        cutoff: as in `BesselConv2d`; or a list, one for each level, of which coarser levels repeat the last.
+        scales, response, sampling, algorithm: as in `BesselConv2d`.
         low_pass: sigma in pixels of a Gaussian filter on the input, 0 for none.
         activation: "relu", "gelu" or "softsign".
         normalization: "batch", "attentive" or "none".
@@ -108,15 +109,15 @@ def besselnet_unet(
         elif low_pass:
             layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
         for count in wanted:
-            layers += blocks.layers(current, count, kernel_size, kernel_size // 2)
+            layers += blocks.layers(current, count, kernel_size, kernel_size // 2, level)
             current = count
         down.append(nn.Sequential(*layers))
     if dropout:
         down[-1].append(nn.Dropout2d(dropout))
     ends = [level[-1] for level in counts]
     up = []
-    for count in reversed(ends[:-1]):
-        layers = blocks.layers(2 * count, count, kernel_size, kernel_size // 2)
+    for level, count in reversed(list(enumerate(ends[:-1]))):
+        layers = blocks.layers(2 * count, count, kernel_size, kernel_size // 2, level)
         up.append(Up(nn.Conv2d(current, count, 1, bias=False), nn.Sequential(*layers)))
         current = count
     return PixelNetwork(UNetFeatures(down, up), current, num_classes, ends)

@@ -43,6 +43,9 @@ DARK = 0.1
 # Objects that are cut out as large as their frame leave a ground in its corners alone, further out than
 # this. A disc would hide what lies between.
 CORNERS = 1.2
+# One object on a ground is told by its shape; a texture by details as well, which the strong cut-off
+# leaves out. One for each stage.
+CUTOFFS_OF_TEXTURE = ["soft", "strong"]
 # Images of the largest class for one of the smallest, above which classes are drawn equally often.
 SKEW = 3.0
 EMA_DECAY = 0.998
@@ -130,6 +133,8 @@ def _choices(images: ImageSet, info: ModelInfo, given: Mapping[str, Any]) -> Ite
         else:
             field, because = "square", "objects have a uniform background"
         yield "model.options.field", field, f"field: {field}, because {because}"
+        if ground is None and "cutoff" in info.options:
+            yield "model.options.cutoff", CUTOFFS_OF_TEXTURE, "fine detail in the first stage"
     if "last_padding" in info.options:
         # One object is seen as a whole, a texture in many places.
         yield "model.options.last_padding", "same" if ground is None else "valid", ""
