@@ -116,7 +116,7 @@ def test_objects_cut_out_as_large_as_the_frame_are_seen_whole():
     assert recommended(some(), "besselnet_small").model.options["field"] == "disc"
 
 
-def test_textures_get_the_soft_cut_off_in_the_first_stage():
+def test_small_textures_get_the_soft_cut_off_in_the_first_stage():
     assert recommended(some(), "besselnet_small").model.options["cutoff"] == ["soft", "strong"]
     object_on_black = recommended(some(black=True), "besselnet_small").model.options
     assert object_on_black.get("cutoff", "strong") == "strong"

@@ -44,8 +44,8 @@ DARK = 0.1
 # this. A disc would hide what lies between.
 CORNERS = 1.2
 # One object on a ground is told by its shape; a texture by details as well, which the strong cut-off
-# leaves out. One for each stage.
-CUTOFFS_OF_TEXTURE = ["soft", "strong"]
+# leaves out. One for each stage. On validation images of 28 pixels worth two points, of 64 none.
+CUTOFFS_OF_TEXTURE, DETAILED_SIDE = ["soft", "strong"], 56
 # Images of the largest class for one of the smallest, above which classes are drawn equally often.
 SKEW = 3.0
 EMA_DECAY = 0.998
@@ -133,7 +133,8 @@ def _choices(images: ImageSet, info: ModelInfo, given: Mapping[str, Any]) -> Ite
         else:
             field, because = "square", "objects have a uniform background"
         yield "model.options.field", field, f"field: {field}, because {because}"
-        if ground is None and "cutoff" in info.options:
+        small = max(images.image_size) < DETAILED_SIDE
+        if ground is None and small and "cutoff" in info.options:
             yield "model.options.cutoff", CUTOFFS_OF_TEXTURE, "fine detail in the first stage"
     if "last_padding" in info.options:
         # One object is seen as a whole, a texture in many places.
