@@ -24,6 +24,10 @@ def test_snippet(number, capsys):
         assert names["difference"].abs().max() < 1e-5
 
 
+def as_one_line(page):
+    return " ".join(page.read_text().split())
+
+
 FEW_LABELS = [
     "pathmnist-aug-900-standard",
     "pathmnist-aug-18000-standard",
@@ -53,12 +57,18 @@ def test_few_labels():
 
 
 def test_other_methods_with_few_labels():
-    text = ACCURACY.read_text()
-    c8, irreps = (
-        bare_score("real-images/pathmnist-aug-900-standard", method)
-        for method in ("e-2-cnn-c8", "tuned-e-2-cnn-irreps-1")
-    )
-    assert f"{c8} with C8, {irreps} with irreps up to 1" in text
+    text = as_one_line(ACCURACY)
+    column, digits = "real-images/pathmnist-aug-900-standard", "real-images/mnist-upright-12000"
+    c8, irreps = score(column, "e-2-cnn-c8"), bare_score(column, "tuned-e-2-cnn-irreps-1")
+    assert f"{c8} with C8 (three seeds), {irreps} with irreps up to 1 (one seed)" in text
+    rates = "real-images-rates/pathmnist-aug-900-standard/e-2-cnn-c8-learning-rate-0"
+    fast, slow = (bare_score(*f"{rates}-{rate}".rsplit("/", 1)) for rate in ("003", "001"))
+    assert f"C8 has {fast} with 0.003 and {slow} with 0.001 (one seed)" in text
+    averaged = score(digits, "besselnet_small-2-rotations.so-2")
+    assert f"on 12 000 upright digits: {averaged} (two seeds)" in text
+    readme = as_one_line(README)
+    assert f"an E(2)-CNN with C8 gets {c8}." in readme
+    assert f"with [`rotations=2`](docs/models.md) gets {averaged}." in readme
     base = score("real-images/mnist-upright-12000", "besselnet_base.so-2")
     assert f"upright digits: {base} (two seeds)" in text
 
