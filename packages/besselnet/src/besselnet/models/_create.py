@@ -260,6 +260,11 @@ def _choose_pretrained(
         for name, folder in folders.items()
         if name == wanted or not by_name
     }
+    # Options that are newer than the weights are by default when these are loaded.
+    configs = {
+        name: {**config, "options": {**defaults, **config["options"]}}
+        for name, config in configs.items()
+    }
     # What was not asked for is as in the folder for a name, and by default for True.
     asked = dict(options) if by_name else {**defaults, **options}
     if "image_size" in shape:
