@@ -24,7 +24,6 @@ from besselnet_lab.report.collect import (
 from besselnet_lab.report.columns import draw_columns, standings, standings_in_words
 from besselnet_lab.report.figures import draw_figures
 from besselnet_lab.report.overview import draw_overview
-from besselnet_lab.report.variants import variants
 from study.toys import make_result
 
 UPRIGHT_LOW = ColumnKey("MNIST", "upright", "low")
@@ -212,23 +211,6 @@ def test_variants_are_compared_with_the_one_they_vary(ablation_report):
         ["| small", "70.00", "1", "-17.00 ▼", "batch_size 8, warmup 0.1"],
     ]
     assert "Evaluated on validation images." in text
-
-
-def test_another_model_is_named_with_the_options_of_the_recipe_alone():
-    common = {"method": "first", "group": "", "model": "besselnet_small", "judge": "val"}
-    first, second = make_result(0.8, **common), make_result(0.7, **{**common, "method": "second"})
-    # As it was built; the second result is older than `patches`.
-    first["config"] = {
-        "images": {"patches": 1},
-        "model": {"name": "besselnet_small", "options": {}},
-    }
-    first["recommendation"] = {"model": {"options": {"width": 1.0, "sampling": "cubic"}}}
-    options = {"pooling": "template"}
-    second["config"] = {"images": {}, "model": {"name": "e2cnn_c8", "options": options}}
-    second["recommendation"] = {"model": {"options": {**options, "width": 0.5, "first": 9}}}
-    (table,) = collect([first, second])
-    found = variants(table, table.columns[0])
-    assert [line.cells[4] for line in found.lines] == ["", "model e2cnn_c8, pooling template"]
 
 
 def test_an_ablation_leaves_the_figures_of_the_paper_as_they_are(results):
