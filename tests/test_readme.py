@@ -65,7 +65,9 @@ def test_other_methods_with_few_labels():
     fast, slow = (bare_score(*f"{rates}-{rate}".rsplit("/", 1)) for rate in ("003", "001"))
     assert f"C8 has {fast} with 0.003 and {slow} with 0.001 (one seed)" in text
     averaged = score(digits, "besselnet_small-2-rotations.so-2")
-    assert f"on 12 000 upright digits: {averaged} (two seeds)" in text
+    few = score("real-images/mnist-upright-1200", "besselnet_small-2-rotations.so-2")
+    found = f"{few} (three seeds) with 1 200 upright digits and {averaged} (two seeds) with 12 000."
+    assert found in text
     readme = as_one_line(README)
     assert f"an E(2)-CNN with C8 gets {c8}." in readme
     assert f"with [`rotations=2`](docs/models.md) gets {averaged}." in readme
