@@ -21,7 +21,12 @@ from besselnet_lab.report.collect import (
     readings,
     undisturbed_seconds,
 )
-from besselnet_lab.report.columns import draw_columns, standings, standings_in_words
+from besselnet_lab.report.columns import (
+    draw_columns,
+    family_places,
+    standings,
+    standings_in_words,
+)
 from besselnet_lab.report.figures import draw_figures
 from besselnet_lab.report.overview import draw_overview
 from study.toys import make_result
@@ -102,6 +107,19 @@ def test_ranks_are_of_those_that_were_run_and_ties_share_one(results):
     assert entry(tables, OWN, ColumnKey("My cells", "upright", "low")).our_rank is None
     assert finishes(tables, "our")[OWN] == (1, 1, 1)
     assert finishes(tables, "paper")[STRONG] == (8, 17, 30)
+
+
+def test_places_of_families_are_those_of_the_papers_discussion(results):
+    """Section 6.3 counts them for B-CNNs, E(2)-CNNs and HNets; ours is first in its only column."""
+    places = {family: counts for family, *counts in family_places(collect(results))}
+    assert places["B-CNN"] == [16, 22, 30]
+    assert places["E(2)-CNN"] == [9, 22, 30]
+    assert places["HNet"] == [
+        6,
+        13,
+        30,
+    ]  # 5 in the paper, which gives a shared place to one of them
+    assert places["besselnet"] == [1, 1, 1]
 
 
 def test_every_published_cell_is_there_run_or_not(results):
@@ -463,8 +481,8 @@ def test_the_page_leaves_out_what_the_filters_empty(report, tmp_path):
     assert "Galaxy10 DECals" not in shown
     assert "My cells, beyond the paper" not in shown
     # The small tables obey as well.
-    assert {row[0] for row in rows_of(document, "summary0")} == {"MNIST upright low"}
-    assert [row[0] for row in rows_of(document, "summary1")] == [
+    assert {row[0] for row in rows_of(document, "summary1")} == {"MNIST upright low"}
+    assert [row[0] for row in rows_of(document, "summary2")] == [
         "vanilla CNN",
         "HNet order 1",
         "B-CNN k_max",

@@ -9,7 +9,7 @@ from besselnet.drawing import line_style, new_figure, plain_text
 from besselnet_lab.paper import training_images
 from besselnet_lab.report.collect import ColumnKey, Entry, Table
 
-__all__ = ["Standing", "draw_columns", "standings", "standings_in_words"]
+__all__ = ["Places", "Standing", "draw_columns", "family_places", "standings", "standings_in_words"]
 
 _OWN = "besselnet"
 
@@ -26,6 +26,15 @@ class Standing(NamedTuple):
     def is_ahead(self) -> bool:
         """Whether besselnet's network is above every method of the paper."""
         return self.own is not None and _mean(self.own.ours) > _mean(self.best.paper)
+
+
+class Places(NamedTuple):
+    """How often the best method of a family is first, and among the first three; equal ones share a place."""
+
+    family: str
+    first: int
+    first_three: int
+    columns: int
 
 
 def standings(tables: Sequence[Table]) -> list[Standing]:
@@ -68,6 +77,32 @@ def _is_same(entry: Entry, column: ColumnKey) -> bool:
 
 def _mean(score: tuple[float, float | None, int] | None) -> float:
     return 0.0 if score is None else score[0]
+
+
+def family_places(tables: Sequence[Table]) -> list[Places]:
+    """The paper's families among its methods, then besselnet's best network among the same methods."""
+    counts: dict[str, list[int]] = {}
+    found = standings(tables)
+    for standing in found:
+        theirs = [entry for entry in _column_of(tables, standing) if entry.paper is not None]
+        for family in dict.fromkeys(entry.row.family for entry in theirs):
+            ranks = [e.paper_rank for e in theirs if e.row.family == family and e.paper_rank]
+            counts.setdefault(family, []).append(min(ranks))
+        if standing.own is not None:
+            own = round(_mean(standing.own.ours), 2)
+            better = sum(round(_mean(entry.paper), 2) > own for entry in theirs)
+            counts.setdefault(_OWN, []).append(1 + better)
+    # What is compared with the others follows them.
+    ordered = sorted(counts.items(), key=lambda item: item[0] == _OWN)
+    return [
+        Places(family, ranks.count(1), sum(rank <= 3 for rank in ranks), len(ranks))
+        for family, ranks in ordered
+    ]
+
+
+def _column_of(tables: Sequence[Table], standing: Standing) -> list[Entry]:
+    (table,) = (table for table in tables if standing.column in table.columns)
+    return table.column(standing.column)
 
 
 def standings_in_words(found: Iterable[Standing]) -> str:

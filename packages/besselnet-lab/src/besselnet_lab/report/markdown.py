@@ -36,11 +36,12 @@ def markdown(
     parts = [f"# {markdown_text(title)}", about(tables), " ".join(overview(tables, trainings))]
     drawn = figures.sections()
     parts += _pictures(COLUMNS, drawn.pop(COLUMNS))
+    first, *texts = [_section(text) for text in summaries(tables)] or [[]]
+    parts += first
     parts.append("\n".join(f"- *{word}*: {meaning}" for word, meaning in WORDS))
     parts += _pictures(OVERVIEW, drawn.pop(OVERVIEW))
     parts += _masks(masks, drawn.pop(MASKS))
     parts += _robustness(robust, drawn.pop(ROBUST))
-    texts = [_section(text) for text in summaries(tables)]
     parts += [part for text in texts[:1] for part in text]
     for table in tables:
         parts.append(f"## {markdown_text(table.name)}")

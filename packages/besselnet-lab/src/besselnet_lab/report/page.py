@@ -7,7 +7,7 @@ from importlib.resources import files
 from string import Template
 
 from besselnet_lab.report.collect import MISSING, ColumnKey, Entry, RowKey, Table
-from besselnet_lab.report.figures import EXPLANATIONS, FIRST, MASKS, ROBUST, Figures
+from besselnet_lab.report.figures import COLUMNS, EXPLANATIONS, FIRST, MASKS, ROBUST, Figures
 from besselnet_lab.report.robustness import RobustEntry, robust_notes, robust_tables
 from besselnet_lab.report.segmentation import MaskEntry, mask_tables
 from besselnet_lab.report.sizes import by_size
@@ -48,12 +48,16 @@ def page(
         drawn[MASKS] += _masks(masks)
     if ROBUST in drawn:
         drawn[ROBUST] = _robustness(robust) + drawn[ROBUST]
-    sections = [(heading, drawn[heading]) for heading in FIRST if heading in drawn] + texts[:1]
+    sections = []
+    for heading in FIRST:
+        sections += [(heading, drawn[heading])] if heading in drawn else []
+        sections += texts[:1] if heading == COLUMNS else []
+    sections += texts[1:2]
     for number, table in enumerate(tables):
         name = f"table{number}"
         shown = _wide_table(table, name) if table.is_paper else _variants(table, name)
         sections.append((table.name, shown))
-    sections += texts[1:]
+    sections += texts[2:]
     sections += [section for section in drawn.items() if section[0] not in FIRST]
     if tables:
         sections.append(("All cells", _all_cells(tables)))

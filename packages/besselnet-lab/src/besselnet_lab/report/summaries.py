@@ -13,7 +13,7 @@ from besselnet_lab.report.collect import (
     finishes,
     readings,
 )
-from besselnet_lab.report.columns import standings, standings_in_words
+from besselnet_lab.report.columns import family_places, standings, standings_in_words
 from besselnet_lab.report.texts import ALONE, BESIDE_PAPER
 
 __all__ = ["Line", "TextTable", "about", "overview", "summaries"]
@@ -88,7 +88,25 @@ def summaries(tables: Sequence[Table]) -> list[TextTable]:
     beside_paper = [table for table in tables if table.is_paper]
     if not beside_paper:
         return []
-    return [run_here(beside_paper), finish_counts(tables), both_readings(beside_paper)]
+    return [
+        places(tables),
+        run_here(beside_paper),
+        finish_counts(tables),
+        both_readings(beside_paper),
+    ]
+
+
+def places(tables: Sequence[Table]) -> TextTable:
+    """How often the families of methods lead the paper's columns, and besselnet with them."""
+    lines = [Line([family, *map(str, counts)]) for family, *counts in family_places(tables)]
+    return TextTable(
+        "Places in the paper's columns",
+        "The paper counts in how many columns a family of methods is first, and in how many it is among "
+        "the first three. Families of the paper: among its 15 methods. besselnet: its best network of this "
+        "study among the same 15 methods, in the columns that it was trained for.",
+        ("family", "first", "among the first three", "columns"),
+        lines,
+    )
 
 
 def run_here(tables: Sequence[Table]) -> TextTable:
