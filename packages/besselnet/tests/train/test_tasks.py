@@ -43,9 +43,9 @@ from besselnet.train import (
 )
 from besselnet.train._evaluate import with_objects
 from besselnet.train._fit import CHECKPOINT_NAME
+from besselnet.train._images import make_batches
 from besselnet.train._losses import ValueLoss
 from besselnet.train._optimise import learning_rate
-from besselnet.train._run import make_batches
 from besselnet.train._tasks import read_task
 from train.toy_tasks import make_splits, particles, task_config
 from train.toys import ToyBatches, same, toy_model, weights_of

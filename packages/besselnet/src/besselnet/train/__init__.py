@@ -60,6 +60,7 @@ from besselnet.train._folds import (
     wilson_interval,
 )
 from besselnet.train._history import History
+from besselnet.train._images import load_images
 from besselnet.train._in_flight import default_workers
 from besselnet.train._mirror import MirrorTrial, try_mirror_images
 from besselnet.train._predict import (
@@ -89,7 +90,6 @@ from besselnet.train._run import (
     Run,
     build_model,
     default_folder,
-    load_images,
     load_run,
     read_run_config,
     train_network,

@@ -16,14 +16,8 @@ from besselnet.atomic import write_json
 from besselnet.data import Splits
 from besselnet.locking import hold_folder
 from besselnet.train._config import RunConfig
-from besselnet.train._run import (
-    check_source,
-    divide_in_folds,
-    fold_folder,
-    load_images,
-    read_run_config,
-    train_run,
-)
+from besselnet.train._images import check_source, divide_in_folds, load_images
+from besselnet.train._run import fold_folder, read_run_config, train_run
 from besselnet.train._tasks import LearningTask, task_of
 
 # Of the normal distribution: 95% lie within so many standard deviations.

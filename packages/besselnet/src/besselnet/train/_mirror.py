@@ -17,7 +17,8 @@ from besselnet.nn import evaluating
 from besselnet.train._config import RunConfig
 from besselnet.train._evaluate import device_of
 from besselnet.train._fit import fit
-from besselnet.train._run import build_model, make_batches
+from besselnet.train._images import make_batches
+from besselnet.train._run import build_model
 
 # Of the training images, the share that the trial asks about; with fewer images than this it says nothing.
 HELD_OUT, FEWEST = 0.25, 50

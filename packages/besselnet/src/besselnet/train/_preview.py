@@ -10,11 +10,12 @@ from besselnet._progress import in_words
 from besselnet.data import Splits
 from besselnet.models import count_parameters
 from besselnet.train._config import RunConfig
+from besselnet.train._images import first_division, make_batches
 from besselnet.train._mirror import trial_steps
 from besselnet.train._pace import training_pace
 from besselnet.train._process import launch
 from besselnet.train._recommend import recommend_config
-from besselnet.train._run import first_division, make_batches, prepare
+from besselnet.train._run import prepare
 from besselnet.train._tasks import task_of
 
 

@@ -18,9 +18,10 @@ from besselnet.data import Splits
 from besselnet.locking import hold_folder
 from besselnet.train._config import RunConfig, TrainConfig
 from besselnet.train._evaluate import NonFiniteLoss, device_of
+from besselnet.train._images import make_batches
 from besselnet.train._optimise import make_optimizer
 from besselnet.train._process import choose_device
-from besselnet.train._run import make_batches, prepare
+from besselnet.train._run import prepare
 from besselnet.train._sized import SizedBatches
 from besselnet.train._tasks import Classify, LearningTask, task_of
 

@@ -15,9 +15,10 @@ import numpy as np
 from besselnet.data import ImageSet, Splits, ground_colour
 from besselnet.models import ModelInfo, model_info
 from besselnet.train._config import RunConfig, default_model, make_config, merge_settings
+from besselnet.train._images import check_source, first_division, load_images
 from besselnet.train._mirror import trial_steps, try_mirror_images
 from besselnet.train._process import check_processes, is_first_process, launch
-from besselnet.train._run import check_source, check_task, first_division, load_images
+from besselnet.train._run import check_task
 
 # Optimiser steps by the number of training images; between these, on straight lines in a log-log plot.
 STEPS = {100: 1_500, 1_000: 4_000, 10_000: 15_000, 60_000: 40_000}

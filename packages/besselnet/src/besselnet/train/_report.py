@@ -24,8 +24,9 @@ from besselnet.train._evaluate import (
     not_finite,
     with_objects,
 )
+from besselnet.train._images import make_batches
 from besselnet.train._robust import MOST_ROBUST_IMAGES, robust_report
-from besselnet.train._run import Run, make_batches
+from besselnet.train._run import Run
 from besselnet.train._sample import sample_images
 from besselnet.train._trust import evaluate_trust, find_limits
 
