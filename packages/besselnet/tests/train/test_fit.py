@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics.classification import MulticlassF1Score
 
+from besselnet.train import _fit
 from besselnet.train._config import TrainConfig
 from besselnet.train._fit import CHECKPOINT_NAME, NonFiniteLoss, fit
 from besselnet.train._history import describe_epoch
@@ -393,3 +394,35 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     fit(toy_model(), ToyBatches(), None, quick(), tmp_path / "new" / "folder")
     assert (tmp_path / "new" / "folder" / CHECKPOINT_NAME).exists()
+
+
+def test_slow_saves_skip_epochs_and_a_crash_costs_no_bit(tmp_path, monkeypatch):
+    saved, clock = [], [0.0]
+    write = _fit.save_checkpoint
+
+    def slow(path, checkpoint):
+        saved.append(checkpoint.values["history"]["epoch"])
+        clock[0] += 1  # so an epoch, of no time at all, is always too early for the next
+        write(path, checkpoint)
+
+    monkeypatch.setattr(_fit, "save_checkpoint", slow)
+    monkeypatch.setattr(_fit.time, "monotonic", lambda: clock[0])
+    whole, cut = toy_model(), toy_model()
+    fit(whole, ToyBatches(), None, quick(epochs=6), tmp_path / "whole")
+    assert saved == [1, 6]
+
+    class Crashes(ToyBatches):
+        def __iter__(self):
+            if self.epoch == 3:
+                raise RuntimeError("power cut")
+            return super().__iter__()
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        fit(cut, Crashes(), None, quick(epochs=6), tmp_path / "cut")
+    assert saved[2:] == [1]
+    fit(cut, ToyBatches(), None, quick(epochs=6), tmp_path / "cut", resume=True)
+    assert same(weights_of(cut), weights_of(whole))
+    rows = [(tmp_path / name / "metrics.csv").read_text() for name in ("whole", "cut")]
+    assert [row.split(",")[:4] for row in rows[0].split()] == [
+        row.split(",")[:4] for row in rows[1].split()
+    ]

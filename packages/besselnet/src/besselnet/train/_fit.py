@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 CHECKPOINT_NAME = "checkpoint.safetensors"
+# Seconds that a save may take after every epoch; a longer one waits until training has taken so many times
+# as long. Of a large network on few images, saving would take half of the time.
+_QUICK_SAVE, _TRAINING_PER_SAVING = 0.2, 20
 _COUNT, _LIST, _OBJECT = (int, "an integer"), (list, "a list"), (dict, "an object")
 # What a checkpoint says beside its tensors.
 _VALUES: dict[str, tuple[Any, str]] = {
@@ -164,6 +167,7 @@ class _Training:
         self.best_weights: dict[str, Tensor] = {}
         self.history = History(sums=self._no_sums())
         self.total_steps = config.epochs * math.ceil(len(self.train_batches) / config.accumulate)
+        self.saved_at, self.save_seconds = -math.inf, 0.0
 
     def _no_sums(self) -> list[float]:
         return [0.0] * (4 + self.task.tally_size)
@@ -189,7 +193,7 @@ class _Training:
             while not history.finished:
                 self._train_epoch(stop, progress)
                 row = self._finish_epoch()
-                self._save()
+                self._save_in_time()
                 self._write_metrics()
                 if board is not None:
                     for name, value in row.items():
@@ -369,10 +373,19 @@ class _Training:
                     f"{name} is infinite or NaN after step {self.history.step}; {self._remedy()}"
                 )
 
+    def _save_in_time(self) -> None:
+        """Save after an epoch, unless saves are slow and the last one is recent."""
+        recent = time.monotonic() - self.saved_at < _TRAINING_PER_SAVING * self.save_seconds
+        if self.save_seconds > _QUICK_SAVE and recent and not self.history.finished:
+            self._check_weights()
+        else:
+            self._save()
+
     def _save(self) -> None:
         self._check_weights()
         if self.folder is None:
             return
+        started = time.monotonic()
         groups = {
             "model": self.model.state_dict(),
             "optimizer": optimizer_moments(self.optimizer),
@@ -396,6 +409,8 @@ class _Training:
                 f"{error.strerror}; the last good checkpoint is kept: free some space, then resume",
                 str(self.folder / CHECKPOINT_NAME),
             ) from error
+        self.saved_at = time.monotonic()
+        self.save_seconds = self.saved_at - started
 
     def restore(self, resume: bool) -> None:
         """Take up the state in the folder; process 0 reads it and gives it to the others."""
