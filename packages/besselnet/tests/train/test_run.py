@@ -141,7 +141,7 @@ def test_a_run_holds_all_options_of_its_network(images, finished, tmp_path, monk
 def test_given_images_are_used_and_nothing_is_loaded(images, finished, tmp_path, monkeypatch):
     config = toy_config(images)
     splits = load_images(config.data)
-    monkeypatch.setattr("besselnet.train._run.load_data", None)
+    monkeypatch.setattr("besselnet.train._images.load_data", None)
     nameless = dataclasses.replace(config, data=dataclasses.replace(config.data, source=""))
     run = train_run(nameless, tmp_path / "run", images=splits, quiet=True)
     assert same(weights_of(run.model), weights_of(finished.model))
