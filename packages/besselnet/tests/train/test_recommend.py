@@ -18,6 +18,7 @@ from besselnet.train._recommend import (
     BATCH_SIZES,
     COLOUR_CHANNELS,
     DARK,
+    DETAIL,
     EMA_DECAY,
     FEWEST_EPOCHS,
     LABEL_SMOOTHING,
@@ -116,15 +117,19 @@ def test_objects_cut_out_as_large_as_the_frame_are_seen_whole():
     assert recommended(some(), "besselnet_small").model.options["field"] == "disc"
 
 
-def test_small_textures_get_the_soft_cut_off_in_the_first_stage():
-    assert recommended(some(), "besselnet_small").model.options["cutoff"] == ["soft", "strong"]
+def test_small_textures_keep_fine_detail():
+    texture = recommended(some(), "besselnet_small").model.options
+    assert [texture[option] for option in DETAIL] == list(DETAIL.values())
     object_on_black = recommended(some(black=True), "besselnet_small").model.options
-    assert object_on_black.get("cutoff", "strong") == "strong"
+    defaults = model_info("besselnet_small").options
+    for option in DETAIL:
+        assert object_on_black[option] == defaults[option] != texture[option]
     given = recommend_settings(
-        some(), "besselnet_small", {"model": {"options": {"cutoff": "strong"}}}
+        some(), "besselnet_small", {"model": {"options": {"kernel_size": 9}}}
     )
-    assert "cutoff" not in given.settings["model"]["options"]
-    assert "first stage" not in given.reason
+    assert "kernel_size" not in given.settings["model"]["options"]
+    assert given.settings["model"]["options"]["low_pass"] == 0
+    assert "small kernels" not in given.reason
 
 
 def test_skewed_classes_are_balanced_and_the_reason_says_so():

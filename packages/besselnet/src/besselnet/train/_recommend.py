@@ -44,9 +44,11 @@ DARK = 0.1
 # Objects that are cut out as large as their frame leave a ground in its corners alone, further out than
 # this. A disc would hide what lies between.
 CORNERS = 1.2
-# One object on a ground is told by its shape; a texture by details as well, which the strong cut-off
-# leaves out. One for each stage. On validation images of 28 pixels worth two points, of 64 none.
-CUTOFFS_OF_TEXTURE, DETAILED_SIDE = ["soft", "strong"], 56
+# One object on a ground is told by its shape; a texture by details as well, which large kernels, the strong
+# cut-off and the low-pass filter leave out. On validation images of 28 pixels each was worth one or two
+# points; of 64, the cut-off was worth nothing.
+DETAIL: dict[str, Any] = {"cutoff": ["soft", "strong"], "kernel_size": 5, "low_pass": 0.0}
+DETAILED_SIDE = 56
 # Images of the largest class for one of the smallest, above which classes are drawn equally often.
 SKEW = 3.0
 EMA_DECAY = 0.998
@@ -134,9 +136,10 @@ def _choices(images: ImageSet, info: ModelInfo, given: Mapping[str, Any]) -> Ite
         else:
             field, because = "square", "objects have a uniform background"
         yield "model.options.field", field, f"field: {field}, because {because}"
-        small = max(images.image_size) < DETAILED_SIDE
-        if ground is None and small and "cutoff" in info.options:
-            yield "model.options.cutoff", CUTOFFS_OF_TEXTURE, "fine detail in the first stage"
+        if ground is None and max(images.image_size) < DETAILED_SIDE:
+            for option in sorted(DETAIL.keys() & info.options.keys()):
+                said = "small kernels for fine detail" if option == "kernel_size" else ""
+                yield f"model.options.{option}", DETAIL[option], said
     if "last_padding" in info.options:
         # One object is seen as a whole, a texture in many places.
         yield "model.options.last_padding", "same" if ground is None else "valid", ""
