@@ -1,4 +1,4 @@
-"""Augmentations: what each draws, what it does with it, and that affine ones are one sampling."""
+"""Augmentations: what each draws, what it does with it, and that changes of geometry are one sampling."""
 
 import math
 
@@ -11,6 +11,7 @@ from besselnet.data import (
     Colour,
     Compose,
     Contrast,
+    Elastic,
     Erase,
     ImageSet,
     Reflect,
@@ -20,7 +21,7 @@ from besselnet.data import (
     Stretch,
     make_augmentation,
 )
-from besselnet.functional import rotate_images
+from besselnet.functional import rotate_images, rotation_matrices, warp_images
 
 NAMES = (
     "rotate",
@@ -28,6 +29,7 @@ NAMES = (
     "scale",
     "stretch",
     "shift",
+    "elastic",
     "brightness",
     "contrast",
     "colour",
@@ -127,6 +129,33 @@ def test_shift_moves_by_shares_of_the_sides():
     assert moved[..., -1, :].abs().max() < 1e-5
 
 
+def test_equal_vectors_of_a_grid_shift():
+    """Bent by a grid whose vectors are all the same, an image is shifted by it."""
+    images, vector = noise(2, 3, 20, 20), torch.tensor([-0.1, 0.05])
+    vectors = vector[None, :, None, None].expand(2, 2, 5, 5)
+    expected = Shift(share=0.2).apply(images, -vector.expand(2, 2))
+    torch.testing.assert_close(Elastic().apply(images, vectors), expected, atol=1e-5, rtol=0)
+
+
+def test_elastic_passes_through_its_vectors():
+    elastic = Elastic(share=0.05, grid=4)
+    vectors = elastic.draw(500, seeded())
+    assert abs(vectors.std() - 0.05) < 0.002
+    moved = elastic.displacements(vectors, 31, 31)
+    # 31 pixels have 30 steps: a vector for every tenth pixel.
+    torch.testing.assert_close(moved[..., ::10, ::10], vectors * 31, atol=1e-4, rtol=1e-4)
+    # Neighbours move nearly alike.
+    assert moved.diff(dim=-1).abs().max() < 0.2 * moved.abs().max()
+
+
+def test_elastic_joins_the_sampling_of_affine_changes():
+    images, steps = noise(4, 1, 16, 16), Compose([Rotate(), Elastic()])
+    degrees, vectors = steps.draw(4, seeded())
+    matrices, bent = rotation_matrices(degrees), Elastic().displacements(vectors, 16, 16)
+    expected = warp_images(images, matrices, displacements=bent).clamp(0, 1)
+    assert torch.equal(steps.apply(images, (degrees, vectors)), expected)
+
+
 def test_brightness_contrast_and_colour_are_linear_in_the_range():
     images = 0.4 + 0.2 * noise(3, 3, 6, 6)
     factors = torch.tensor([0.9, 1.0, 1.2])
@@ -202,6 +231,7 @@ def test_affine_changes_in_a_row_are_one_sampling(monkeypatch):
     for steps, times in [
         ([Rotate(), Brightness(), Scale(), Shift()], 2),
         ([Rotate(), Scale(border="reflect"), Reflect()], 2),
+        ([Rotate(), Elastic(), Shift()], 1),
         ([Reflect(), Reflect()], 0),
     ]:
         calls.clear()
@@ -239,6 +269,8 @@ def test_processes_share_what_all_augmentations_draw():
         lambda: Scale(border="wrap"),
         lambda: Stretch(factor=1),
         lambda: Shift(share=2),
+        lambda: Elastic(share=0),
+        lambda: Elastic(grid=1),
         lambda: Brightness(0.9),
         lambda: Erase(0),
         lambda: make_augmentation(["spin"]),

@@ -8,7 +8,8 @@ import torch
 from besselnet.data import IGNORED, Batches, ImageSet, make_augmentation
 from besselnet.data._patches import classes_in, draw_numbers, place_patch
 
-ALL = ("rotate", "reflect", "scale", "stretch", "shift", "brightness", "contrast", "colour")
+MOVES = ("rotate", "reflect", "scale", "stretch", "shift", "elastic")
+ALL = (*MOVES, "brightness", "contrast", "colour")
 
 
 def discs(count=6, size=32, seed=0):
@@ -50,19 +51,19 @@ def test_labels_of_every_kind_keep_their_values(labels, expected):
 
 
 @pytest.mark.parametrize("border", ["zeros", "reflect"])
-@pytest.mark.parametrize("names", [*((name,) for name in ALL[:5]), ALL])
+@pytest.mark.parametrize("names", [*((name,) for name in MOVES), ALL])
 def test_masks_move_with_their_images(names, border):
     # Tone moves the level of the edge: only pixels that are far from it are compared.
     images = discs()
     augment = make_augmentation(names, "bilinear", border)
-    moves = make_augmentation(names[:5], "bilinear", border)
+    moves = make_augmentation(names[: len(MOVES)], "bilinear", border)
     for epoch in range(3):
         batches = Batches(images, 6, augment=augment, seed=4)
         batches.set_epoch(epoch)
         shown, masks = batches[0]
         assert shown.shape[2:] == masks.shape[1:]
         draws = augment.draw(6, batches._generator(epoch, 0))
-        moved = moves.apply(images.images, draws[:5])[:, 0]
+        moved = moves.apply(images.images, draws[: len(MOVES)])[:, 0]
         inside, outside = moved > 0.55, (moved < 0.45) & (masks != IGNORED)
         assert (masks[inside] == 1).all()
         assert (masks[outside] == 0).all()

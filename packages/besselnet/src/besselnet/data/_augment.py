@@ -1,7 +1,8 @@
 """Random augmentation of training images: geometry, brightness, colour and erasing.
 
-`Rotate`, `Reflect`, `Scale`, `Stretch` and `Shift` are affine maps. In a `Compose`, successive affine maps
-are multiplied, and the images are resampled only once. `apply_masks` transforms masks like their images.
+`Rotate`, `Reflect`, `Scale`, `Stretch` and `Shift` are affine maps, and `Elastic` bends. In a `Compose`,
+successive ones are combined, and the images are resampled only once. `apply_masks` transforms masks like
+their images.
 """
 
 import math
@@ -11,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 import torch
+import torch.nn.functional as F
 
-from besselnet.checks import check_choice, check_number
+from besselnet.checks import check_choice, check_count, check_number
 from besselnet.data._imageset import IGNORED
 from besselnet.functional import (
     BORDERS,
@@ -24,7 +26,16 @@ from besselnet.functional import (
 )
 
 AugmentName = Literal[
-    "rotate", "reflect", "scale", "stretch", "shift", "brightness", "contrast", "colour", "erase"
+    "rotate",
+    "reflect",
+    "scale",
+    "stretch",
+    "shift",
+    "elastic",
+    "brightness",
+    "contrast",
+    "colour",
+    "erase",
 ]
 # The random numbers of an image are drawn before it is known how many channels it has. Further
 # channels begin again with the first factor.
@@ -50,7 +61,7 @@ class Augmentation(Protocol):
 
 @dataclass(frozen=True)
 class _Warp(ABC):
-    """What the affine changes share: `matrices` say where the images are read, see `warp_images`.
+    """What the changes of geometry share: `matrices` and `displacements` say where images are read.
 
     The spline of `interpolation="cubic"` can overshoot at sharp edges: the result is cut to [0, 1].
     """
@@ -68,14 +79,17 @@ class _Warp(ABC):
 
     @abstractmethod
     def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
-        """(N, 2, 3) float64, for images of `height` and `width` pixels."""
+        """(N, 2, 3) float64, for images of `height` and `width` pixels: see `warp_images`."""
+
+    def displacements(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor | None:
+        """(N, 2, H, W), as in `warp_images`; None if the map is affine."""
+        return None
 
     def apply(self, images: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        matrices = self.matrices(draws, *images.shape[2:])
-        return warp_images(images, matrices, self.interpolation, self.border).clamp_(0, 1)
+        return _apply_together(images, [(self, draws)])
 
     def apply_masks(self, masks: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        return _warp_masks(masks, self.matrices(draws, *masks.shape[1:]), self.border)
+        return _warp_masks(masks, [(self, draws)])
 
 
 class _InPlace:
@@ -163,6 +177,36 @@ class Shift(_Warp):
         found = torch.eye(2, 3, dtype=torch.float64).repeat(len(draws), 1, 1)
         found[:, :, 2] = -draws * torch.tensor([width, height])
         return found
+
+
+@dataclass(frozen=True)
+class Elastic(_Warp):
+    """Bend each image: every pixel moves a little, and its neighbours nearly alike.
+
+    The displacements are those of a coarse grid of random vectors, interpolated by cubic splines. Together
+    with affine changes, they are added to the places that the combined affine map reads.
+    """
+
+    share: float = field(default=0.02, kw_only=True)
+    """Standard deviation of the vectors of the grid, as a fraction of the side of the image."""
+    grid: int = field(default=5, kw_only=True)
+    """Vectors along each side."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("share", self.share, above=0, most=1)
+        check_count("grid", self.grid, 2)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """Draw (count, 2, grid, grid): the vectors, as fractions of the side."""
+        return torch.randn(count, 2, self.grid, self.grid, generator=generator) * self.share
+
+    def matrices(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        return torch.eye(2, 3, dtype=torch.float64).repeat(len(draws), 1, 1)
+
+    def displacements(self, draws: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        vectors = draws * min(height, width)
+        return F.interpolate(vectors, (height, width), mode="bicubic", align_corners=True)
 
 
 @dataclass(frozen=True)
@@ -268,7 +312,7 @@ class Erase(_InPlace):
 class Compose:
     """Apply augmentations one after the other.
 
-    Successive affine augmentations with the same interpolation and border are combined into one resampling.
+    Successive changes of geometry with the same interpolation and border are combined into one resampling.
     """
 
     augmentations: Sequence[Augmentation]
@@ -278,21 +322,24 @@ class Compose:
 
     def apply(self, images: torch.Tensor, draws: tuple[Any, ...]) -> torch.Tensor:
         for group in self._groups(draws):
-            images = _apply_together(images, group)
+            if _samples(group):
+                images = _apply_together(images, group)
+            else:
+                for one, drawn in group:
+                    images = one.apply(images, drawn)
         return images
 
     def apply_masks(self, masks: torch.Tensor, draws: tuple[Any, ...]) -> torch.Tensor:
         for group in self._groups(draws):
-            border = _border_of(group)
-            if border is None or len(group) == 1:
+            if _samples(group):
+                masks = _warp_masks(masks, group)
+            else:
                 for one, drawn in group:
                     masks = one.apply_masks(masks, drawn)
-            else:
-                masks = _warp_masks(masks, _product(group, *masks.shape[1:]), border)
         return masks
 
     def _groups(self, draws: tuple[Any, ...]) -> Iterator[list[tuple[Any, Any]]]:
-        """The changes and their draws: affine ones that one sampling can do together, others alone."""
+        """The changes and their draws: those that one sampling can do together, others alone."""
         pending: list[tuple[Any, Any]] = []
         for one, drawn in zip(self.augmentations, draws):
             together = isinstance(one, _Warp | Reflect) and _agree([*(p for p, _ in pending), one])
@@ -324,6 +371,7 @@ def make_augmentation(
         "scale": Scale(interpolation, border=border),
         "stretch": Stretch(interpolation, border=border),
         "shift": Shift(interpolation, border=border),
+        "elastic": Elastic(interpolation, border=border),
         "brightness": Brightness(),
         "contrast": Contrast(),
         "colour": Colour(),
@@ -340,21 +388,17 @@ def _agree(changes: Sequence[_Warp | Reflect]) -> bool:
     return len({(c.interpolation, c.border) for c in changes if isinstance(c, _Warp)}) <= 1
 
 
+def _samples(group: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether a group of changes needs a sampling; a reflection alone does not."""
+    return any(isinstance(one, _Warp) for one, _ in group)
+
+
 def _apply_together(images: torch.Tensor, group: Sequence[tuple[Any, Any]]) -> torch.Tensor:
-    """Images after a group of changes."""
-    border = _border_of(group)
-    if border is None or len(group) == 1:
-        for one, drawn in group:
-            images = one.apply(images, drawn)
-        return images
+    """Images after a group of changes, by one sampling."""
     sampled = next(one for one, _ in group if isinstance(one, _Warp))
-    matrices = _product(group, *images.shape[2:])
-    return warp_images(images, matrices, sampled.interpolation, border).clamp_(0, 1)
-
-
-def _border_of(group: Sequence[tuple[Any, Any]]) -> Border | None:
-    """What a group of changes puts outside the frame; None if it samples nothing."""
-    return next((one.border for one, _ in group if isinstance(one, _Warp)), None)
+    places = _product(group, *images.shape[2:]), _displacements(group, *images.shape[2:])
+    found = warp_images(images, places[0], sampled.interpolation, sampled.border, places[1])
+    return found.clamp_(0, 1)
 
 
 def _product(
@@ -369,13 +413,26 @@ def _product(
     return product[:, :2]
 
 
-def _warp_masks(masks: torch.Tensor, matrices: torch.Tensor, border: Border) -> torch.Tensor:
-    """Masks (N, H, W) uint8 read through affine maps; `IGNORED` where the border is "zeros".
+def _displacements(
+    changes: Sequence[tuple[_Warp | Reflect, torch.Tensor]], height: int, width: int
+) -> torch.Tensor | None:
+    """(N, 2, H, W): the sum over the changes; None if all are affine."""
+    found = [
+        one.displacements(drawn, height, width) for one, drawn in changes if isinstance(one, _Warp)
+    ]
+    bent = [displacements for displacements in found if displacements is not None]
+    return torch.stack(bent).sum(0) if bent else None
+
+
+def _warp_masks(masks: torch.Tensor, group: Sequence[tuple[Any, Any]]) -> torch.Tensor:
+    """Masks (N, H, W) uint8 after a group of changes; `IGNORED` where the border is "zeros".
 
     No class lies between two others: each pixel is that of the nearest place.
     """
+    border = next(one.border for one, _ in group if isinstance(one, _Warp))
+    matrices, bent = _product(group, *masks.shape[1:]), _displacements(group, *masks.shape[1:])
     # Counted from IGNORED down, zeros outside the frame are IGNORED.
-    return IGNORED - warp_images(IGNORED - masks[:, None], matrices, "nearest", border)[:, 0]
+    return IGNORED - warp_images(IGNORED - masks[:, None], matrices, "nearest", border, bent)[:, 0]
 
 
 def _log_uniform(shape: tuple[int, ...], factor: float, generator: torch.Generator) -> torch.Tensor:
