@@ -305,7 +305,7 @@ def test_true_brings_the_weights_that_fit(package):
     ("changed", "words"),
     [
         ({"pretrained": "galaxy"}, "pretrained='galaxy': 'besselnet_small' has galaxies"),
-        ({"image_size": 32, "pretrained": "narrow"}, "narrow has image_size=28"),
+        ({"image_size": 27, "pretrained": "narrow"}, "narrow has image_size=28"),
         ({"width": 0.7, "pretrained": "narrow"}, "narrow has width=0.5"),
         ({"symmetry": "O(2)", "pretrained": True}, "galaxies has symmetry='SO(2)'"),
     ],

@@ -65,14 +65,31 @@ def test_nothing_else_is_recommended_for_it(trained, tmp_path):
     assert config.model.options == load_network(trained).recipe.options
 
 
-def test_sizes_with_the_same_layers_fit_and_others_are_refused(trained):
+@pytest.mark.parametrize(("size", "kept"), [(30, None), (64, 28), (225, 28)])
+def test_other_sizes_keep_the_layers(trained, size, kept):
     model = load_network(trained)
-    assert adapt_network(model, image_size=30).recipe.image_size == 30
+    adapted = adapt_network(model, image_size=size).eval()
+    assert adapted.recipe.image_size == size
+    assert adapted.recipe.options["layers_for"] == kept
+    # The network takes images of other sizes as it is.
+    images = torch.rand(1, 1, size, size)
+    torch.testing.assert_close(adapted(images), model(images), rtol=0, atol=0)
+    again = adapt_network(adapted, image_size=28).eval()
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
+def test_sizes_below_what_the_layers_need_are_refused(trained):
+    with pytest.raises(ValueError, match="image_size=20: must be at least 28 with layers_for=28"):
+        adapt_network(load_network(trained), image_size=20)
+    config = make_config(settings=[f"model.weights={trained}"])
+    with pytest.raises(ValueError, match=r"model.weights=.*image_size=20"):
+        build_model(config, 1, 3, 20)
+
+
+def test_networks_without_the_option_keep_their_size():
+    model = create_model("besselnet_gated", in_channels=1, num_classes=3, image_size=28)
     with pytest.raises(ValueError, match=r"image_size=64: .* was trained on images of 28 pixels"):
         adapt_network(model, image_size=64)
-    config = make_config(settings=[f"model.weights={trained}"])
-    with pytest.raises(ValueError, match=r"model.weights=.*image_size=64"):
-        build_model(config, 1, 3, 64)
 
 
 def test_a_run_starts_from_another_and_resumes(trained, tmp_path):
@@ -90,3 +107,20 @@ def test_a_run_starts_from_another_and_resumes(trained, tmp_path):
     )
     again = train_run(second, tmp_path / "b", resume=True)
     torch.testing.assert_close(again.model.state_dict(), run.model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [56, 120])
+def test_a_name_stands_for_weights_that_come_along(size):
+    config = make_config(settings=["model.weights=besselnet_small/pathmnist"])
+    start = build_model(config, 2, 4, size).eval()
+    packaged = create_model("besselnet_small", pretrained="pathmnist").eval()
+    x = torch.rand(1, 1, size, size)
+    # A grey image, repeated over the channels, whatever their number.
+    torch.testing.assert_close(
+        start.forward_features(x.expand(-1, 2, -1, -1)),
+        packaged.forward_features(x.expand(-1, 3, -1, -1)),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+    with pytest.raises(ValueError, match="pathmist has no trained network"):
+        make_config(settings=["model.weights=besselnet_small/pathmist"])

@@ -177,7 +177,7 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
     else:
         regime_train = recipe.regimes.get(regime, {})
         train = {**recipe.train, **regime_train, **entry.train, **column.train, **own}
-    model = ModelConfig(str(method.model), method.options)
+    model = ModelConfig(str(method.model), method.options, method.weights)
     # With the model's own settings of training under those of the recipe.
     config = make_config(
         {"data": to_dict(images.data_config()), "model": to_dict(model), "train": train}

@@ -79,6 +79,7 @@ class Method:
         method, group: what the row is called. A row of the paper has a model of its own.
         model: name of the model, for all other rows.
         options: of the model.
+        weights: the trained network to start from, as for `besselnet train --weights`; it sets the options.
         train: training settings of this row; where nothing is said, the model's own.
         train_on: further ones by the name of a data set, such as a learning rate chosen for it.
         data: settings of the images, such as `interpolation` or `augment`.
@@ -92,6 +93,7 @@ class Method:
     group: str = ""
     model: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    weights: str | None = None
     train: dict[str, Any] = field(default_factory=dict)
     train_on: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
@@ -247,6 +249,8 @@ def _check(recipe: Recipe) -> Recipe:
                 f"{where}.options: {info.name!r} has no option {unknown[0]!r}; "
                 f"its options: {', '.join(info.options) or 'none'}"
             )
+        if method.weights is not None and not method.recommended:
+            raise ValueError(f"{where}.weights: must be unset without `recommended = true`")
         _check_train(method.train, f"{where}.train")
         for name, table in method.train_on.items():
             _check_train(table, f"{where}.train_on.{name}")

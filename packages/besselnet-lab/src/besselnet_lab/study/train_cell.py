@@ -26,6 +26,7 @@ from besselnet.train import (
     RunConfig,
     describe_environment,
     make_config,
+    merge_settings,
     recommend_settings,
     source_digest,
     to_dict,
@@ -153,7 +154,9 @@ def _recommended(cell: Cell, splits: Splits, over: Mapping[str, Any]) -> tuple[R
     """The settings that `besselnet train` gives to the images, under those of the cell; and why."""
     data, model = to_dict(cell.config.data), to_dict(cell.config.model)
     images = {name: data[name] for name in _IMAGES_OF_THE_CELL}
-    given = {"data": {**images, **over["data"]}, "model": model, "train": over["train"]}
+    given = merge_settings(
+        {"data": {**images, **over["data"]}, "model": model, "train": over["train"]}
+    )
     found = recommend_settings(splits, cell.config.model.name, given)
     names = found.settings["data"].get("augment")
     if names is not None:

@@ -67,7 +67,10 @@ def train(
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option(help="Start from the trained network in this run folder, instead of --model."),
+        typer.Option(
+            help="Start from a trained network instead of --model: a run folder, or pretrained weights "
+            "such as besselnet_small/pathmnist."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder. Default: runs/DATA-MODEL-HASH.")
@@ -112,6 +115,8 @@ def train(
         besselnet train photos/ --find-rate
 
         besselnet train more/ --weights runs/photos
+
+        besselnet train cells/ --weights besselnet_small/pathmnist
 
         besselnet train galaxy10 --devices 4
 

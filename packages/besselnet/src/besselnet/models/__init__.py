@@ -16,6 +16,7 @@ from besselnet.models._create import (
     describe_model,
     list_pretrained,
     outline_model,
+    packaged_folder,
 )
 from besselnet.models._folder import (
     CONFIG_FILE,
@@ -59,6 +60,7 @@ __all__ = [
     "network_config",
     "network_files",
     "outline_model",
+    "packaged_folder",
     "read_network_config",
     "register_model",
     "save_network",

@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import nn
 
-from besselnet.checks import LARGEST_SIGMA, check_choice, check_count, check_number
+from besselnet.checks import LARGEST_SIDE, LARGEST_SIGMA, check_choice, check_count, check_number
 from besselnet.functional import Algorithm, Response
 from besselnet.models._blocks import Blocks, Cutoffs, check_channels, check_odd_kernel, widened
 from besselnet.models._registry import register_model
@@ -70,6 +70,7 @@ def besselnet(
     dropout: float = 0.3,
     last_padding: str = "same",
     rotations: int = 1,
+    layers_for: int | None = None,
     algorithm: Algorithm = "auto",
 ) -> TemplateNetwork:
     """Rotation-equivariant image classifier for any image size.
@@ -95,6 +96,8 @@ def besselnet(
             maps shrink; at 28 pixels, to one pixel that sees the whole image.
         rotations: in eval mode, average the logits of this many copies of an image, rotated by multiples of
             90 degrees / `rotations`. Predictions change less with the angle, and take as many times as long.
+        layers_for: take the stages and channels of the network for images of this side instead of
+            `image_size`, so that its weights fit.
     """
     check_number("width", width, above=0, most=LARGEST_WIDTH)
     blocks = Blocks(
@@ -110,7 +113,16 @@ def besselnet(
     check_choice("field", field, (*FIELDS, "none"))
     check_odd_kernel(kernel_size)
     check_count("image_size", image_size, kernel_size)
-    plan = check_channels(stage_channels(image_size) if channels is None else channels)
+    shaped_for = image_size
+    if layers_for is not None:
+        shaped_for = check_count("layers_for", layers_for, kernel_size, LARGEST_SIDE)
+    stages = num_stages(shaped_for, kernel_size)
+    smallest = kernel_size * 2 ** (stages - 1)
+    if image_size < smallest:
+        raise ValueError(
+            f"image_size={image_size}: must be at least {smallest} with layers_for={layers_for}"
+        )
+    plan = check_channels(stage_channels(shaped_for) if channels is None else channels)
     # As `BlurPool2d` would, in whose terms both are sigma.
     check_number("low_pass", low_pass, least=0, most=LARGEST_SIGMA)
     check_number("pool_blur", pool_blur, least=0, most=LARGEST_SIGMA)
@@ -121,7 +133,6 @@ def besselnet(
     layers: list[nn.Module] = [] if field == "none" else [FieldOfView(field)]
     if low_pass:
         layers.append(BlurPool2d(1, sigma=low_pass, padding_mode="zeros"))
-    stages = num_stages(image_size, kernel_size)
     current, size = in_channels, kernel_size + 2
     ends = []
     for stage in range(stages):
@@ -138,7 +149,6 @@ def besselnet(
     if dropout:
         # Whole maps: the mean over the pixels would even out what is left out pixel by pixel.
         layers.append(nn.Dropout2d(dropout))
-    smallest = kernel_size * 2 ** (stages - 1)
     return TemplateNetwork(
         nn.Sequential(*layers), current, num_classes, smallest, stages=ends, rotations=rotations
     )

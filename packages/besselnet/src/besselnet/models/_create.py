@@ -24,6 +24,7 @@ __all__ = [
     "describe_model",
     "list_pretrained",
     "outline_model",
+    "packaged_folder",
 ]
 
 PACKAGED = Path(__file__).parents[1] / "weights"
@@ -33,6 +34,14 @@ def list_pretrained(model: str = "*") -> list[str]:
     """List the pretrained weights as MODEL/NAME, for a model or a pattern such as ``"bcnn*"``."""
     found = PACKAGED.glob(f"{model}/*/{CONFIG_FILE}")
     return sorted(path.parent.relative_to(PACKAGED).as_posix() for path in found)
+
+
+def packaged_folder(name: str) -> Path:
+    """Return the folder of pretrained weights, by a name of `list_pretrained`."""
+    if name not in list_pretrained():
+        everything = ", ".join(list_pretrained()) or "none"
+        raise ValueError(f"name={name!r}: must be one of the pretrained weights: {everything}")
+    return PACKAGED / name
 
 
 def create_model(
@@ -56,7 +65,8 @@ def create_model(
         num_classes: number of logits. Default: that of the pretrained weights; for another number, the last
             layer is reinitialised. 0 removes the last layer: the model returns (pooled) features.
         image_size: side of the (square) images in pixels. Default: that of the pretrained weights, or
-            `model_info(name).default_size`.
+            `model_info(name).default_size`. For another size than that of the pretrained weights, the
+            network keeps its layers.
         pretrained: name of pretrained weights (see `list_pretrained`), which also determine the options; or
             True for the weights that fit the arguments.
         features_only: return the feature maps of every stage (for a U-Net, of the encoder), as a
@@ -73,7 +83,7 @@ def create_model(
     shape = {key: value for key, value in given.items() if value is not None}
     if pretrained:
         trained = load_network(_choose_pretrained(name, pretrained, shape, options))
-        model = adapt_network(trained, in_channels=in_channels, num_classes=num_classes)
+        model = adapt_network(trained, **given)
     elif features_only or "num_classes" in shape:
         model = _recipe(name, shape, options).build()
     else:
@@ -200,44 +210,63 @@ def adapt_network(
     """Return a trained network for other images or classes; the arguments are those of `create_model`.
 
     The weights are kept. For another number of channels, the first layer is adapted; for another number of
-    classes, the last layer is reinitialised. Raises `ValueError` if the network of its name has other layers
+    classes, the last layer is reinitialised. Raises `ValueError` if the network cannot have the same layers
     at `image_size`.
     """
     recipe: ModelRecipe = model.recipe  # type: ignore[assignment]
     channels = (
         recipe.in_channels if in_channels is None else check_count("in_channels", in_channels)
     )
-    size = recipe.image_size if image_size is None else image_size
-    if (channels, size) != (recipe.in_channels, recipe.image_size):
-        trained, model = model, replace(recipe, in_channels=channels, image_size=size).build()
+    wanted = recipe_at_size(recipe, recipe.image_size if image_size is None else image_size)
+    if (channels, wanted) != (recipe.in_channels, recipe):
+        trained, model = model, replace(wanted, in_channels=channels).build()
         weights = trained.state_dict()
-        fitted = {}
         for name, fresh in model.state_dict().items():
-            known = weights.pop(name, fresh.new_empty(0))
-            if fresh.shape != known.shape and known.shape[:1] + known.shape[2:] == (
-                fresh.shape[:1] + fresh.shape[2:]
-            ):
-                known = _refitted(known, channels)
-            fitted[name] = known
-        if weights or any(fitted[k].shape != v.shape for k, v in model.state_dict().items()):
-            raise ValueError(
-                f"image_size={size}: {recipe.name!r} was trained on images of {recipe.image_size} pixels, "
-                f"and has other layers for {size}"
-            )
-        model.load_state_dict(fitted)
+            weights[name] = _refitted(name, weights[name], fresh.shape)
+        model.load_state_dict(weights)
         object.__setattr__(model, "classes", getattr(trained, "classes", None))
     if num_classes not in (None, recipe.num_classes):
         model.reset_classifier(num_classes)  # type: ignore[operator]
     return model
 
 
-def _refitted(weight: Tensor, channels: int) -> Tensor:
+def recipe_at_size(recipe: ModelRecipe, image_size: int) -> ModelRecipe:
+    """Return the recipe of a network with the same layers for images of another size.
+
+    Networks whose layers depend on the size keep theirs by the option "layers_for", if they have it.
+    """
+    if image_size == recipe.image_size:
+        return recipe
+    other, layers = replace(recipe, image_size=image_size), _layers(recipe)
+    if _layers(other) == layers:
+        return other
+    if "layers_for" in model_info(recipe.name).options:
+        kept = recipe.options.get("layers_for") or recipe.image_size
+        return replace(other, options={**recipe.options, "layers_for": kept})
+    raise ValueError(
+        f"image_size={image_size}: {recipe.name!r} was trained on images of {recipe.image_size} pixels, "
+        f"and has other layers for {image_size}"
+    )
+
+
+def _layers(recipe: ModelRecipe) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights."""
+    return {name: tuple(t.shape) for name, t in recipe.outline().state_dict().items()}
+
+
+def _refitted(name: str, weight: Tensor, shape: torch.Size) -> Tensor:
     """Weights (O, C, ...) for another number of input channels, with the same sum over them."""
+    if weight.shape == shape:
+        return weight
+    if weight.shape[:1] + weight.shape[2:] != shape[:1] + shape[2:]:
+        raise ValueError(
+            f"in_channels: {name!r} has shape {tuple(weight.shape)} and cannot be adapted to {tuple(shape)}"
+        )
+    channels = shape[1]
     place = torch.arange(max(channels, weight.shape[1]))
     source, target = place % weight.shape[1], place % channels
     shares = weight[:, source] / source.bincount()[source].view(-1, *[1] * (weight.ndim - 2))
-    fitted = weight.new_zeros(weight.shape[0], channels, *weight.shape[2:])
-    return fitted.index_add_(1, target, shares)
+    return weight.new_zeros(shape).index_add_(1, target, shares)
 
 
 def _choose_pretrained(
@@ -267,11 +296,15 @@ def _choose_pretrained(
     }
     # What was not asked for is as in the folder for a name, and by default for True.
     asked = dict(options) if by_name else {**defaults, **options}
-    if "image_size" in shape:
-        asked["image_size"] = shape["image_size"]
-    differences = {name: _differences(config, asked) for name, config in configs.items()}
+    differences = {
+        name: [*_differences(config, asked), *_too_small(config, shape.get("image_size"))]
+        for name, config in configs.items()
+    }
     fitting = [name for name, reasons in differences.items() if not reasons]
-    # Of several, those that need not be adapted.
+    # Of several, those of the nearest size, and of these those that need not be adapted.
+    if "image_size" in shape:
+        distance = {n: abs(configs[n]["image_size"] - shape["image_size"]) for n in fitting}
+        fitting = [n for n in fitting if distance[n] == min(distance.values())]
     exact = [name for name in fitting if not _differences(configs[name], shape)]
     if len(fitting) == 1 or len(exact) == 1:
         return folders[(exact or fitting)[0]]
@@ -290,3 +323,15 @@ def _differences(config: Mapping[str, Any], asked: Mapping[str, Any]) -> list[st
         for key, value in json.loads(json.dumps(dict(asked), allow_nan=False)).items()
         if trained.get(key) != value
     ]
+
+
+def _too_small(config: Mapping[str, Any], image_size: int | None) -> list[str]:
+    """The size that weights were trained for, where the network with these layers cannot take this one."""
+    if image_size is None:
+        return []
+    known = {key: config[key] for key in ("name", "in_channels", "num_classes", "image_size")}
+    try:
+        recipe_at_size(ModelRecipe(**known, options=config["options"]), image_size).outline()
+    except ValueError:
+        return [f"image_size={config['image_size']}"]
+    return []

@@ -21,7 +21,9 @@ from besselnet.models import (
     CONFIG_FILE,
     check_options,
     list_models,
+    list_pretrained,
     model_info,
+    packaged_folder,
     read_network_config,
 )
 from besselnet.untrusted import check_file, read_json, reading
@@ -188,7 +190,9 @@ class ModelConfig:
         default_factory=dict, metadata={"help": "option of the network"}
     )
     weights: str | None = _setting(
-        None, "start from this trained network: a run folder, or a folder of `save_network`"
+        None,
+        "start from this trained network: a run folder, a folder of `save_network`, or the name of "
+        "pretrained weights, such as besselnet_small/pathmnist",
     )
 
     def __post_init__(self) -> None:
@@ -273,7 +277,12 @@ def merge_settings(
 
 
 def network_folder(folder: str | Path) -> Path:
-    """Return the folder of the network in a run folder; any other folder is that of a network itself."""
+    """Return the folder of the network in a run folder; any other folder is that of a network itself.
+
+    A name of `list_pretrained` stands for the weights that come with besselnet, if there is no such folder.
+    """
+    if not Path(folder).exists() and str(folder) in list_pretrained():
+        return packaged_folder(str(folder))
     inside = Path(folder) / "model"
     return inside if (inside / CONFIG_FILE).exists() else Path(folder)
 
