@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from besselnet.models import create_model, save_network
 from besselnet_lab.cli import main
 from besselnet_lab.study import local
 from besselnet_lab.study.cells import expand
@@ -125,6 +126,26 @@ def test_recommended_settings_lie_under_those_of_the_method(tmp_path, monkeypatc
     plain = read_recipe(write_study(tmp_path / "plain", recipe.replace("recommended = true", "")))
     with pytest.raises(ValueError, match="recommended: True -> False"):
         store.check_settings(expand(plain)[1])
+
+
+def test_a_method_starts_from_weights_that_set_its_options(tmp_path, monkeypatch):
+    shape = {"in_channels": 1, "num_classes": 3, "image_size": 28}
+    trained = create_model("besselnet_small", **shape, width=0.2, field="none")
+    save_network(trained, tmp_path / "trained")
+    quick = f'"quick"\nrecommended = true\nweights = "{tmp_path / "trained"}"'
+    recipe = RECIPE.replace('"quick"', quick).replace("[0, 1]", "[3]")
+    recipe = recipe.replace('"cnn"\noptions = { width = 0.13 }\ntrain', '"besselnet_small"\ntrain')
+    recipe += "train = { epochs = 1 }\n"
+    write_study(tmp_path, recipe)
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
+    _, cell = expand(read_recipe(tmp_path / "tiny.toml"))
+    result = train_cell(cell, tmp_path / "run", "tiny")
+    assert result["config"]["model"]["weights"] == str(tmp_path / "trained")
+    options = result["recommendation"]["model"]["options"]
+    assert (options["width"], options["field"]) == (0.2, "none")
+    without = recipe.replace("recommended = true", "")
+    with pytest.raises(ValueError, match=r"methods\[1\].weights: must be unset without"):
+        read_recipe(write_study(tmp_path / "without", without))
 
 
 def test_done_cells_are_left_alone(finished):
