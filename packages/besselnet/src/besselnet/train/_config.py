@@ -281,8 +281,14 @@ def network_folder(folder: str | Path) -> Path:
 
     A name of `list_pretrained` stands for the weights that come with besselnet, if there is no such folder.
     """
-    if not Path(folder).exists() and str(folder) in list_pretrained():
-        return packaged_folder(str(folder))
+    if not Path(folder).exists():
+        known = list_pretrained()
+        if str(folder) in known:
+            return packaged_folder(str(folder))
+        raise ValueError(
+            f"model.weights={str(folder)!r}: must be a folder with a trained network, or one of: "
+            f"{', '.join(known)}"
+        )
     inside = Path(folder) / "model"
     return inside if (inside / CONFIG_FILE).exists() else Path(folder)
 
@@ -294,7 +300,9 @@ def _with_weights(model: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"model.weights={weights!r}: must be a string")
     trained = read_network_config(network_folder(weights))
     given = {"name": model.get("name") or trained["name"], **(model.get("options") or {})}
-    known = {"name": trained["name"], **trained["options"]}
+    # Options that are newer than the weights are by default.
+    defaults = model_info(trained["name"]).options
+    known = {"name": trained["name"], **defaults, **trained["options"]}
     for key, value in given.items():
         if key not in known or _plain({key: value}) != {key: known[key]}:
             setting = "model.name" if key == "name" else f"model.options.{key}"
