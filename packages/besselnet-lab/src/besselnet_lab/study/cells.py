@@ -178,9 +178,11 @@ def _cell(recipe: Recipe, column: Column, regime: str, method: Method, seed: int
         regime_train = recipe.regimes.get(regime, {})
         train = {**recipe.train, **regime_train, **entry.train, **column.train, **own}
     model = ModelConfig(str(method.model), method.options, method.weights)
-    # With the model's own settings of training under those of the recipe.
+    # With the model's own settings of training under those of the recipe. Trained weights are read when the
+    # cell is trained.
+    untrained = to_dict(replace(model, weights=None))
     config = make_config(
-        {"data": to_dict(images.data_config()), "model": to_dict(model), "train": train}
+        {"data": to_dict(images.data_config()), "model": untrained, "train": train}
     )
     key = CellKey(
         column.data_set, column.augmentation, regime, method.method, method.group, seed, protocol

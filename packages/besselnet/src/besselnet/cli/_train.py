@@ -69,7 +69,7 @@ def train(
         Path | None,
         typer.Option(
             help="Start from a trained network instead of --model: a run folder, or pretrained weights "
-            "such as besselnet_small/pathmnist."
+            "such as besselnet_small/mnist-rot."
         ),
     ] = None,
     out: Annotated[
@@ -116,7 +116,7 @@ def train(
 
         besselnet train more/ --weights runs/photos
 
-        besselnet train cells/ --weights besselnet_small/pathmnist
+        besselnet train digits/ --weights besselnet_small/mnist-rot
 
         besselnet train galaxy10 --devices 4
 

@@ -192,7 +192,7 @@ class ModelConfig:
     weights: str | None = _setting(
         None,
         "start from this trained network: a run folder, a folder of `save_network`, or the name of "
-        "pretrained weights, such as besselnet_small/pathmnist",
+        "pretrained weights, such as besselnet_small/mnist-rot",
     )
 
     def __post_init__(self) -> None:
