@@ -11,7 +11,7 @@ REQUIREMENTS := $(LIBRARY)/pyproject.toml $(NATIVE) $(LAB)/pyproject.toml pyproj
 DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
 EVERYTHING := -e '$(LIBRARY)[demo,data,photos,masks,tensorboard,export,sklearn,hub,parquet,zarr,remote]' -e '$(LAB)[cluster]'
-STUDIES := $(addprefix $(LAB)/results/,real-images here segmentation ablation replication)
+STUDIES := $(addprefix $(LAB)/results/,real-images here segmentation real-images-ablation ablation replication)
 
 .DELETE_ON_ERROR:
 .PHONY: demo playground notebooks test test-slow test-oldest test-newest audit wheels release lint bench docs study report clean help
