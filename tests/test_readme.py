@@ -7,7 +7,7 @@ import pytest
 
 from besselnet_lab.paper.reference import published
 from committed_results import as_written, bare_score, in_the_paper, score, table_below
-from places import LAB, ROOT
+from places import DOCS, LAB, ROOT
 
 README = ROOT / "README.md"
 ACCURACY = ROOT / "docs" / "accuracy.md"
@@ -87,14 +87,25 @@ def test_variants_and_rates_with_few_labels():
     fast, slow = (bare_score(*f"{rates}-{rate}".rsplit("/", 1)) for rate in ("003", "001"))
     assert f"C8 has {fast} with 0.003 and {slow} with 0.001 (one seed)" in text
     averaged = score(digits, "besselnet_small-2-rotations.so-2")
-    few = score("real-images/mnist-upright-1200", "besselnet_small-2-rotations.so-2")
-    found = f"{few} (three seeds) with 1 200 upright digits and {averaged} (two seeds) with 12 000."
-    assert found in text
+    fewest, few = (
+        score(f"real-images/mnist-upright-{count}", "besselnet_small-2-rotations.so-2")
+        for count in (120, 1200)
+    )
+    assert f"{fewest} with 120 upright digits, {few} with 1 200 (three seeds each)" in text
+    assert f"and {averaged} with 12 000 (two seeds)." in text
     readme = as_one_line(README)
     assert f"an E(2)-CNN with C8 gets {c8}." in readme
     assert f"with [`rotations=2`](docs/models.md) gets {averaged}." in readme
     base = score("real-images/mnist-upright-12000", "besselnet_base.so-2")
     assert f"upright digits: {base} (two seeds)" in text
+
+
+def test_weights_of_other_images():
+    rows = table_below(DOCS / "training.md", "Start from trained weights")
+    columns = ("malaria-by-slide-aug-220", "galaxies-aug-10-a-class", "galaxies-aug-50-a-class")
+    methods = ("besselnet_small", "weights-of-pathmnist")
+    found = [[score(f"real-images-ablation/{c}", m) for m in methods] for c in columns]
+    assert [row[1:] for row in rows] == found
 
 
 def test_upright_digits():
