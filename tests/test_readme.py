@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 
 import pytest
 
@@ -105,6 +106,23 @@ def test_weights_of_other_images():
     columns = ("malaria-by-slide-aug-220", "galaxies-aug-10-a-class", "galaxies-aug-50-a-class")
     methods = ("besselnet_small", "weights-of-pathmnist")
     found = [[score(f"real-images-ablation/{c}", m) for m in methods] for c in columns]
+    assert [row[1:] for row in rows] == found
+
+
+def test_fields_of_view():
+    rows = table_below(DOCS / "choosing.md", "What the choice is worth")
+    column = "real-images-ablation/pathmnist-aug-900-standard"
+    found = []
+    for method in ("besselnet_small", "field-square", "images-as-they-are"):
+        rotations = [
+            json.loads(file.read_text())["rotation"]
+            for file in sorted((LAB / "results" / column).glob(f"{method}.seed*.json"))
+        ]
+        kept = (
+            statistics.mean(rotation[border] for rotation in rotations)
+            for border in ("black_corners", "reflected_borders")
+        )
+        found.append([score(column, method), *(f"{share:.1%}" for share in kept)])
     assert [row[1:] for row in rows] == found
 
 
