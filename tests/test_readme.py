@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from besselnet_lab.paper.reference import published
-from committed_results import as_written, bare_score, in_the_paper, score, table_below
+from committed_results import accuracies, as_written, bare_score, in_the_paper, score, table_below
 from places import DOCS, LAB, ROOT
 
 README = ROOT / "README.md"
@@ -96,6 +96,10 @@ def test_variants_and_rates_with_few_labels():
     assert f"and {averaged} with 12 000 (two seeds)." in text
     readme = as_one_line(README)
     assert f"an E(2)-CNN with C8 gets {c8}." in readme
+    galaxies = "real-images/galaxies-aug-50-a-class"
+    assert f"better than `besselnet_small`: {score(galaxies, 'e-2-cnn-c8')}." in readme
+    (first, *_) = accuracies(galaxies, "besselnet_small.so-2")
+    assert f"whose same seed has {first:.2f}." in text
     assert f"with [`rotations=2`](docs/models.md) gets {averaged}." in readme
     base = score("real-images/mnist-upright-12000", "besselnet_base.so-2")
     assert f"upright digits: {base} (two seeds)" in text
